@@ -18,8 +18,8 @@ struct utf8_step {
   bool cut;            ///< not whole, but further bytes could make it so
 };
 
-/// Reads one sequence at the beginning of \p s, which is not empty. Well-formed sequences: table 3-7 of the Unicode standard; maximal subparts: its
-/// recommended practice of replacement, which Python's decoder follows.
+/// Reads one sequence at the beginning of \p s, which is not empty. Well-formed sequences: table 3-7 of the Unicode standard; maximal
+/// subparts: its recommended practice of replacement, which Python's decoder follows.
 [[nodiscard]] constexpr utf8_step utf8_next(std::string_view s) noexcept {
   const auto byte = [s](std::size_t i) { return static_cast<unsigned char>(s[i]); };
   const unsigned char lead = byte(0);
@@ -40,8 +40,8 @@ struct utf8_step {
 
 }  // namespace detail
 
-/// Length of the longest prefix of \p bytes that does not end inside a sequence which further bytes could still make valid: at most 3 bytes shorter than
-/// \p bytes. Decoding such prefixes one after another gives what decoding the whole gives.
+/// Length of the longest prefix of \p bytes that does not end inside a sequence which further bytes could still make valid: at most 3 bytes
+/// shorter than \p bytes. Decoding such prefixes one after another gives what decoding the whole gives.
 [[nodiscard]] constexpr std::size_t complete_utf8_prefix(std::string_view bytes) noexcept {
   // Only one of the last three bytes can be the lead of an unfinished sequence, and a lead byte always begins a new one.
   for (std::size_t back = 1; back <= 3 && back <= bytes.size(); ++back) {

@@ -21,14 +21,16 @@ class tokenizer {
     parse     ///< recognised as the token, as the `tokenizers` package does
   };
 
-  /// Reads `tokenizer.json`. \throws file_error missing or malformed, naming file and key; model_error a kind of component that is not supported, by name
+  /// Reads `tokenizer.json`. \throws file_error missing or malformed, naming file and key; model_error a kind of component that is not
+  /// supported, by name
   [[nodiscard]] static tokenizer load(const std::string& path);
 
   tokenizer(tokenizer&&) noexcept;
   tokenizer& operator=(tokenizer&&) noexcept;
   ~tokenizer();
 
-  /// Appends the ids of \p text to \p out. Any byte sequence is accepted (invalid UTF-8 is replaced by U+FFFD first, as Python does when it decodes).
+  /// Appends the ids of \p text to \p out. Any byte sequence is accepted (invalid UTF-8 is replaced by U+FFFD first, as Python does when it
+  /// decodes).
   void encode(std::string_view text, special_tokens mode, std::vector<std::int32_t>& out) const;
   /// Ids of \p text.
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text, special_tokens mode = special_tokens::as_text) const;

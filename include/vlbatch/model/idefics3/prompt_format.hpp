@@ -25,8 +25,9 @@ struct image_grid {
 };
 
 /// Writes prompts as SmolVLM's chat template and transformers' Idefics3Processor do, with the generation prompt at the end:
-/// `<|im_start|>User:` (then a space unless an image comes first), texts and images in their order, `<end_of_utterance>`, newline, further turns,
-/// `Assistant:`. Text of messages is plain text whatever it spells. Immutable and thread-safe; refers to the tokenizer, which must outlive it.
+/// `<|im_start|>User:` (then a space unless an image comes first), texts and images in their order, `<end_of_utterance>`, newline, further
+/// turns, `Assistant:`. Text of messages is plain text whatever it spells. Immutable and thread-safe; refers to the tokenizer, which must
+/// outlive it.
 class idefics3_prompt_format {
  public:
   /// Looks up the control tokens that the format needs.
@@ -46,8 +47,8 @@ class idefics3_prompt_format {
   };
 
   /// Formats \p messages, whose image parts in order have \p grids.
-  /// \throws invalid_argument no message, a message without parts, an unknown role, a number of grids other than that of image parts, a grid beyond the
-  /// tokenizer's row and column tokens
+  /// \throws invalid_argument no message, a message without parts, an unknown role, a number of grids other than that of image parts, a
+  /// grid beyond the tokenizer's row and column tokens
   [[nodiscard]] formatted format(const std::vector<message>& messages, std::span<const image_grid> grids) const;
 
   /// Placeholders of one tile.

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Continuous batching.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "vlbatch/batching/batching_policy.hpp"
+
+namespace vlbatch::inline v0 {
+
+/// Iteration-level scheduling (Orca): a request joins as soon as there is room and leaves as soon as it ends. Decodes come first, what is left of the token
+/// budget goes to prefill chunks (Sarathi-Serve); when blocks run out the youngest running sequence is evicted and recomputed later (vLLM).
+class continuous {
+ public:
+  /// Up to `max_num_seqs` at the same time, `max_num_batched_tokens` rows a step.
+  explicit continuous(const vlbatch::limits& bounds = {}) : limits_(bounds) {}
+  /// "continuous"
+  [[nodiscard]] static constexpr std::string_view name() noexcept { return "continuous"; }
+  /// As given.
+  [[nodiscard]] vlbatch::limits limits() const noexcept { return limits_; }
+
+  /// Decodes, then prefills under way, then admissions, images ahead of them.
+  void plan(const scheduler_state& state, step_plan& plan) {
+    plan_builder b(state, plan, scratch_);
+    for (const bool prefill : {false, true}) {
+      for (const seq_slot slot : state.running) {
+        const sequence_view& seq = b[slot];
+        if (seq.in_prefill() != prefill || b.ledger().evicts(seq)) continue;
+        if (prefill) b.try_encode_all(seq);
+        while (b.try_run(seq) == 0 && b.lacks_blocks(seq) && evict_youngest(state, b) != slot) continue;
+      }
+    }
+    if (!plan.evict.empty()) return;
+    const bool encodes_ahead = !state.lanes.empty() && !state.lanes.front().in_step;
+    for (std::size_t i = 0; i < state.waiting.size() && i < static_cast<std::size_t>(state.lim.max_num_seqs); ++i) {
+      const sequence_view& seq = b[state.waiting[i]];
+      const bool fits = b.ledger().free_sequences() > 0 && b.ledger().free_rows() > 0 && b.fits_whole(seq);
+      if (fits || encodes_ahead) b.try_encode_all(seq);
+      if (fits) b.try_run(seq);
+      if (!fits && !encodes_ahead) break;
+    }
+  }
+
+ private:
+  // \return whom it evicted; the last of those that run now and are not in the plan yet, at worst the one that asked for room
+  static seq_slot evict_youngest(const scheduler_state& state, plan_builder& b) {
+    for (auto s = state.running.rbegin(); s != state.running.rend(); ++s) {
+      if (b.try_evict(b[*s])) return *s;
+    }
+    return -1;
+  }
+
+  vlbatch::limits limits_;
+  plan_ledger scratch_;
+};
+static_assert(batching_policy<continuous>);
+
+}  // namespace vlbatch::inline v0
