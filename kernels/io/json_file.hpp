@@ -1,107 +1,94 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON files with errors that name the file and the key.
+// JSON from untrusted files: strict parsing, and typed access whose errors name the file, the key and both values.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "io/file_map.hpp"
+#include "vlbatch/core/error.hpp"
 
-namespace vlbatch::inline v0 {
+namespace vlbatch::inline v0::io_detail {
 
-/// Parses \p text. A key that occurs twice in one object is an error: which value counts would be a guess. \throws file_error naming \p
-/// name
-[[nodiscard]] inline nlohmann::json parse_json(std::string_view text, const std::string& name) {
-  std::vector<std::set<std::string>> keys;
-  std::string twice;
-  const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
-    using kind = nlohmann::json::parse_event_t;
-    if (depth > 64) throw file_error(name + ": nested deeper than 64 levels");
-    if (event == kind::object_start) keys.emplace_back();
-    if (event == kind::object_end && !keys.empty()) keys.pop_back();
-    if (event == kind::key && !keys.back().insert(value.get<std::string>()).second) twice = value.get<std::string>();
-    return true;
-  };
-  try {
-    nlohmann::json j = nlohmann::json::parse(text.begin(), text.end(), watch);
-    if (!twice.empty()) throw file_error(name + ": key \"" + twice + "\" occurs twice");
-    return j;
-  } catch (const nlohmann::json::exception& e) {
-    std::string why = e.what();
-    for (char& c : why) c = c == '\n' || c == '\r' ? ' ' : c;
-    throw file_error(name + ": not valid JSON: " + why.substr(0, 200));
-  }
-}
+/// What a value that does not fit means: a malformed file, or a model that this build cannot run.
+enum class json_blame : std::uint8_t { file, model };
 
-/// Parses a file. \throws file_error
-[[nodiscard]] inline nlohmann::json load_json(const std::string& path) { return parse_json(read_file(path), path); }
+/// Throws file_error or model_error.
+[[noreturn]] void throw_blamed(json_blame blame, const std::string& text);
 
-/// An object of a JSON file together with where it is, for error texts.
-class json_object {
+/// Whole content of a regular file of at most \p max_bytes. \throws file_error
+[[nodiscard]] std::string read_text_file(const std::filesystem::path& path, std::int64_t max_bytes);
+
+/// Parses \p text, refusing duplicate keys, nesting deeper than 64, and anything after the value. \throws file_error naming \p file
+[[nodiscard]] nlohmann::json parse_json(std::string_view text, const std::string& file);
+
+/// A value inside a parsed file together with the way to it ("text_config.hidden_size"). Refers to the file's json and name, which must
+/// outlive it.
+class json_node {
  public:
-  json_object(const nlohmann::json& j, std::string file, std::string prefix = {})
-      : json_(&j), file_(std::move(file)), prefix_(std::move(prefix)) {
-    if (!j.is_object())
-      throw file_error(file_ + ": " + (prefix_.empty() ? "the file" : prefix_) + " is " + j.type_name() + ", expected an object");
-  }
-  [[nodiscard]] bool has(const char* key) const { return json_->contains(key) && !(*json_)[key].is_null(); }
-  [[nodiscard]] const nlohmann::json& raw(const char* key) const {
-    if (!has(key)) throw model_error(file_ + ": missing key " + prefix_ + key);
-    return (*json_)[key];
-  }
-  [[nodiscard]] json_object object(const char* key) const { return {raw(key), file_, prefix_ + key + "."}; }
-  /// Integer in [low, high].
-  [[nodiscard]] std::int32_t integer(const char* key, std::int64_t low, std::int64_t high) const {
-    const nlohmann::json& v = raw(key);
-    if (!v.is_number_integer()) fail(key, v, "an integer");
-    const bool big =
-        v.is_number_unsigned() && v.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-    if (big || v.get<std::int64_t>() < low || v.get<std::int64_t>() > high)
-      fail(key, v, "in " + std::to_string(low) + ".." + std::to_string(high));
-    return static_cast<std::int32_t>(v.get<std::int64_t>());
-  }
-  [[nodiscard]] std::int32_t integer_or(const char* key, std::int64_t low, std::int64_t high, std::int32_t otherwise) const {
-    return has(key) ? integer(key, low, high) : otherwise;
-  }
-  /// Finite number in [low, high].
-  [[nodiscard]] double number_or(const char* key, double low, double high, double otherwise) const {
-    if (!has(key)) return otherwise;
-    const nlohmann::json& v = raw(key);
-    if (!v.is_number()) fail(key, v, "a number");
-    const double d = v.get<double>();
-    if (!(d >= low && d <= high)) fail(key, v, "in " + std::to_string(low) + ".." + std::to_string(high));
-    return d;
-  }
-  [[nodiscard]] bool boolean_or(const char* key, bool otherwise) const {
-    if (!has(key)) return otherwise;
-    const nlohmann::json& v = raw(key);
-    if (!v.is_boolean()) fail(key, v, "true or false");
-    return v.get<bool>();
-  }
-  [[nodiscard]] std::string string(const char* key) const {
-    const nlohmann::json& v = raw(key);
-    if (!v.is_string()) fail(key, v, "a string");
-    return v.get<std::string>();
-  }
-  [[nodiscard]] std::string string_or(const char* key, const char* otherwise) const {
-    return has(key) ? string(key) : std::string(otherwise);
-  }
-  /// Name of a key with its place, and the file.
-  [[nodiscard]] std::string where(const char* key) const { return file_ + ": " + prefix_ + key; }
-  [[noreturn]] void fail(const char* key, const nlohmann::json& found, const std::string& expected) const {
-    throw model_error(where(key) + " is " + found.dump().substr(0, 80) + ", expected " + expected);
-  }
+  json_node(const nlohmann::json& value, const std::string& file, json_blame blame, std::string path = {})
+      : value_(&value), file_(&file), blame_(blame), path_(std::move(path)) {}
+
+  [[nodiscard]] const nlohmann::json& raw() const noexcept { return *value_; }
+  [[nodiscard]] const std::string& file() const noexcept { return *file_; }
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  [[nodiscard]] bool is_array() const noexcept { return value_->is_array(); }
+  [[nodiscard]] bool is_string() const noexcept { return value_->is_string(); }
+  [[nodiscard]] bool is_number() const noexcept { return value_->is_number(); }
+
+  /// True if this object has a member \p key that is not null.
+  [[nodiscard]] bool has(const char* key) const;
+  /// Member \p key; a missing one is an error.
+  [[nodiscard]] json_node at(const char* key) const;
+  /// Element \p i of this array.
+  [[nodiscard]] json_node at(std::size_t i) const;
+  /// Elements of this array; anything else is an error.
+  [[nodiscard]] std::size_t array_size() const;
+  /// This, which must be an object.
+  [[nodiscard]] const json_node& object() const;
+
+  [[nodiscard]] std::int64_t integer(std::int64_t low, std::int64_t high) const;
+  [[nodiscard]] double number(double low, double high) const;
+  [[nodiscard]] bool boolean() const;
+  [[nodiscard]] const std::string& string() const;
+
+  /// Member \p key as above, or \p otherwise when it is absent or null.
+  [[nodiscard]] std::int64_t integer_or(const char* key, std::int64_t otherwise, std::int64_t low, std::int64_t high) const;
+  [[nodiscard]] double number_or(const char* key, double otherwise, double low, double high) const;
+  [[nodiscard]] bool boolean_or(const char* key, bool otherwise) const;
+  [[nodiscard]] std::string string_or(const char* key, const std::string& otherwise) const;
+
+  /// The value shortened to one line, for error texts.
+  [[nodiscard]] std::string shown() const;
+  /// Throws: "FILE: PATH: \p text".
+  [[noreturn]] void fail(const std::string& text) const;
+  /// Throws: "FILE: PATH is VALUE, expected \p expected".
+  [[noreturn]] void fail_expected(const std::string& expected) const;
 
  private:
-  const nlohmann::json* json_;
-  std::string file_;
-  std::string prefix_;
+  [[nodiscard]] std::string child(std::string_view key) const;
+
+  const nlohmann::json* value_;
+  const std::string* file_;
+  json_blame blame_;
+  std::string path_;
 };
 
-}  // namespace vlbatch::inline v0
+/// A parsed file and its name.
+struct json_file {
+  std::string name;
+  nlohmann::json value;
+
+  /// \throws file_error missing, too large or malformed
+  [[nodiscard]] static json_file load(const std::filesystem::path& path, std::int64_t max_bytes);
+  [[nodiscard]] json_node root(json_blame blame) const { return {value, name, blame}; }
+};
+
+/// \p text on one line and at most \p limit bytes long, cut between characters, control characters replaced: for error texts.
+[[nodiscard]] std::string shortened(std::string_view text, std::size_t limit = 60);
+
+}  // namespace vlbatch::inline v0::io_detail

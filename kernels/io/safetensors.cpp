@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
+// The format: 8 bytes little-endian length of the header, the header (JSON, may be padded with spaces), the data. Rules as in the reference
+// reader (huggingface/safetensors): the header is at most 100 MB, and the tensors fill the data exactly, without overlap or hole.
 #include "vlbatch/io/safetensors.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
+#include <filesystem>
 #include <map>
 #include <optional>
-#include <set>
+#include <system_error>
+#include <utility>
 
 #include "io/float16.hpp"
 #include "io/json_file.hpp"
@@ -19,145 +26,247 @@
 namespace vlbatch::inline v0 {
 namespace {
 
-constexpr std::uint64_t max_header_bytes = 100'000'000;  // the format's own limit
+namespace fs = std::filesystem;
+using io_detail::json_blame;
+using io_detail::json_node;
+using io_detail::shortened;
 
-struct stored {
-  std::string name;
-  std::string dtype_name;
-  std::vector<std::int64_t> shape;
-  std::size_t file = 0;
-  const std::byte* data = nullptr;
-  std::int64_t elements = 0;
+static_assert(std::endian::native == std::endian::little, "the format is little-endian, and elements are read in place");
+
+constexpr std::int64_t max_header_bytes = 100'000'000;
+constexpr std::int64_t max_index_bytes = 100'000'000;
+constexpr std::size_t max_rank = 16;
+
+struct stored_dtype {
+  const char* name;
+  std::int64_t bits;
+  std::optional<dtype> readable;  // unset: the tensor is listed, but nothing here reads its numbers
 };
 
-// Bits of an element of every dtype that the format knows.
-std::optional<int> bits_of(std::string_view dtype_name) {
-  static constexpr std::pair<std::string_view, int> known[] = {{"F64", 64}, {"F32", 32}, {"F16", 16}, {"BF16", 16},   {"I64", 64},
-                                                               {"I32", 32}, {"I16", 16}, {"I8", 8},   {"U64", 64},    {"U32", 32},
-                                                               {"U16", 16}, {"U8", 8},   {"BOOL", 8}, {"F8_E4M3", 8}, {"F8_E5M2", 8}};
-  for (const auto& [name, bits] : known) {
-    if (name == dtype_name) return bits;
+constexpr stored_dtype stored_dtypes[] = {
+    {"F32", 32, dtype::f32},      {"F16", 16, dtype::f16},          {"BF16", 16, dtype::bf16},        {"I8", 8, dtype::i8},
+    {"BOOL", 8, std::nullopt},    {"U8", 8, std::nullopt},          {"I16", 16, std::nullopt},        {"U16", 16, std::nullopt},
+    {"I32", 32, std::nullopt},    {"U32", 32, std::nullopt},        {"I64", 64, std::nullopt},        {"U64", 64, std::nullopt},
+    {"F64", 64, std::nullopt},    {"C64", 64, std::nullopt},        {"F8_E5M2", 8, std::nullopt},     {"F8_E4M3", 8, std::nullopt},
+    {"F8_E8M0", 8, std::nullopt}, {"F8_E4M3FNUZ", 8, std::nullopt}, {"F8_E5M2FNUZ", 8, std::nullopt}, {"F6_E2M3", 6, std::nullopt},
+    {"F6_E3M2", 6, std::nullopt}, {"F4", 4, std::nullopt}};
+
+const stored_dtype* find_dtype(std::string_view name) {
+  for (const stored_dtype& d : stored_dtypes) {
+    if (name == d.name) return &d;
   }
-  return std::nullopt;
-}
-std::optional<dtype> floating(std::string_view dtype_name) {
-  if (dtype_name == "F32") return dtype::f32;
-  if (dtype_name == "F16") return dtype::f16;
-  if (dtype_name == "BF16") return dtype::bf16;
-  return std::nullopt;
+  return nullptr;
 }
 
-std::uint64_t read_u64_le(const std::byte* p) {
-  std::uint64_t v = 0;
-  for (int i = 7; i >= 0; --i) v = v << 8U | static_cast<std::uint64_t>(p[i]);
+const char* file_spelling(dtype t) {
+  for (const stored_dtype& d : stored_dtypes) {
+    if (d.readable == t) return d.name;
+  }
+  return "?";
+}
+
+std::string shape_text(std::span<const std::int64_t> shape) {
+  std::string out = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) out += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return out + "]";
+}
+
+std::string in_quotes(std::string_view name) { return '"' + shortened(name, 120) + '"'; }
+
+template <class T>
+T read_unaligned(const std::byte* p) {
+  T v;
+  std::memcpy(&v, p, sizeof v);
   return v;
 }
 
-// Every entry of one file's header, checked.
-void read_header(const file_map& file, std::size_t index, std::vector<stored>& out) {
-  const auto bytes = file.bytes();
-  const std::string& path = file.path();
-  if (bytes.size() < 8) throw file_error(fmt::format("{}: {} bytes, a safetensors file has at least 8", path, bytes.size()));
-  const std::uint64_t length = read_u64_le(bytes.data());
-  if (length > max_header_bytes || length > bytes.size() - 8) {
-    throw file_error(fmt::format("{}: header length {} does not fit in the file ({} bytes after it)", path, length, bytes.size() - 8));
-  }
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, length);
-  const nlohmann::json header = parse_json(text, path + " (header)");
-  if (!header.is_object()) throw file_error(path + ": the header is not a JSON object");
-  const std::uint64_t room = bytes.size() - 8 - length;
-
-  struct range {
-    std::uint64_t begin, end;
-    std::string name;
-  };
-  std::vector<range> ranges;
-  for (const auto& [name, entry] : header.items()) {
-    if (name == "__metadata__") continue;
-    const auto fail = [&](const std::string& why) { throw file_error(fmt::format("{}: tensor \"{}\": {}", path, name, why)); };
-    if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") || !entry.contains("data_offsets"))
-      fail("needs dtype, shape and data_offsets");
-    if (!entry["dtype"].is_string()) fail("dtype is not a string");
-    stored t{.name = name, .dtype_name = entry["dtype"].get<std::string>(), .shape = {}, .file = index, .elements = 1};
-    const std::optional<int> bits = bits_of(t.dtype_name);
-    if (!bits) fail(fmt::format("unknown dtype \"{}\"", t.dtype_name));
-    if (!entry["shape"].is_array()) fail("shape is not an array");
-    for (const auto& d : entry["shape"]) {
-      if (!d.is_number_unsigned() || d.get<std::uint64_t>() > (1ULL << 40U))
-        fail("shape has " + d.dump() + ", expected integers in 0..2^40");
-      t.shape.push_back(static_cast<std::int64_t>(d.get<std::uint64_t>()));
-      if (__builtin_mul_overflow(t.elements, t.shape.back(), &t.elements) || t.elements > (1LL << 50U)) fail("shape has too many elements");
+// A read-only mapping of a whole file. Pages come in when they are touched.
+class mapped_file {
+ public:
+  explicit mapped_file(const std::string& path) : path_(path) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a named pipe in the way must not block
+    if (fd < 0) {
+      const int why = errno;
+      throw file_error(path_ + (why == ENOENT ? ": no such file" : ": cannot be opened: " + std::generic_category().message(why)));
     }
-    const auto& offsets = entry["data_offsets"];
-    if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() || !offsets[1].is_number_unsigned())
-      fail("data_offsets is " + offsets.dump().substr(0, 60) + ", expected two integers >= 0");
-    const auto begin = offsets[0].get<std::uint64_t>();
-    const auto end = offsets[1].get<std::uint64_t>();
-    if (begin > end || end > room) fail(fmt::format("data_offsets [{}, {}] do not lie in the {} bytes of data", begin, end, room));
-    const auto wanted = static_cast<std::uint64_t>(t.elements) * static_cast<std::uint64_t>(*bits) / 8;
-    if (end - begin != wanted)
-      fail(fmt::format("{} bytes of data, shape [{}] of {} needs {}", end - begin, fmt::join(t.shape, ", "), t.dtype_name, wanted));
-    t.data = bytes.data() + 8 + length + begin;
-    ranges.push_back({begin, end, name});
-    out.push_back(std::move(t));
+    struct stat st {};
+    const bool known = ::fstat(fd, &st) == 0;
+    const bool regular = known && S_ISREG(st.st_mode);
+    void* p = MAP_FAILED;
+    if (regular && st.st_size > 0) p = ::mmap(nullptr, static_cast<std::size_t>(st.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
+    const int why = errno;
+    ::close(fd);
+    if (known && !regular) throw file_error(path_ + ": not a regular file");
+    if (known && st.st_size == 0) throw file_error(path_ + ": 0 bytes, expected a header length of 8 bytes");
+    if (p == MAP_FAILED) throw file_error(path_ + ": cannot be mapped: " + std::generic_category().message(why));
+    data_ = static_cast<const std::byte*>(p);
+    size_ = st.st_size;
   }
-  std::sort(ranges.begin(), ranges.end(),
-            [](const range& a, const range& b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
-  std::uint64_t at = 0;
-  for (const range& r : ranges) {
-    if (r.begin < at)
-      throw file_error(fmt::format("{}: tensor \"{}\" at byte {} overlaps the one before it, which ends at {}", path, r.name, r.begin, at));
-    if (r.begin > at) throw file_error(fmt::format("{}: {} bytes that belong to no tensor before \"{}\"", path, r.begin - at, r.name));
-    at = r.end;
+  mapped_file(mapped_file&& o) noexcept
+      : path_(std::move(o.path_)), data_(std::exchange(o.data_, nullptr)), size_(std::exchange(o.size_, 0)) {}
+  mapped_file(const mapped_file&) = delete;
+  mapped_file& operator=(const mapped_file&) = delete;
+  mapped_file& operator=(mapped_file&&) = delete;
+  ~mapped_file() {
+    if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), static_cast<std::size_t>(size_));
   }
-  if (at != room) throw file_error(fmt::format("{}: the tensors end at byte {}, the file's data at {}", path, at, room));
-}
+
+  const std::string& path() const { return path_; }
+  const std::byte* data() const { return data_; }
+  std::int64_t size() const { return size_; }
+
+ private:
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  std::int64_t size_ = 0;
+};
 
 }  // namespace
 
+// Owns what the views point to. Names, shapes and paths are in their final place before the first view is made.
+struct checkpoint::impl {
+  struct entry {
+    std::string name;
+    const stored_dtype* type;
+    std::vector<std::int64_t> shape;
+    const std::byte* data;
+    std::int64_t elements;
+    std::size_t file;
+  };
+
+  std::string source;
+  std::vector<mapped_file> files;
+  std::vector<entry> entries;
+  std::vector<tensor_view> views;        // sorted by name
+  std::vector<foreign_tensor> foreigns;  // sorted by name
+
+  void add_file(const std::string& path);
+  void finish();
+};
+
+void checkpoint::impl::add_file(const std::string& path) {
+  const mapped_file& file = files.emplace_back(path);
+  const std::size_t file_index = files.size() - 1;
+  if (file.size() < 8) {
+    throw file_error(path + ": " + std::to_string(file.size()) + " bytes, expected a header length of 8 bytes");
+  }
+  const auto header_length = read_unaligned<std::uint64_t>(file.data());
+  const std::int64_t after_length = file.size() - 8;
+  const std::int64_t header_room = std::min(after_length, max_header_bytes);
+  if (header_length > static_cast<std::uint64_t>(header_room)) {
+    throw file_error(path + ": header of " + std::to_string(header_length) + " bytes, expected at most " + std::to_string(header_room) +
+                     " in a file of " + std::to_string(file.size()));
+  }
+  const auto header_bytes = static_cast<std::int64_t>(header_length);
+  const std::string_view header(reinterpret_cast<const char*>(file.data()) + 8, static_cast<std::size_t>(header_bytes));
+  const nlohmann::json parsed = io_detail::parse_json(header, path);
+  const json_node root(parsed, path, json_blame::file);
+  const std::byte* data = file.data() + 8 + header_bytes;
+  const std::int64_t data_bytes = after_length - header_bytes;
+
+  struct range {
+    std::int64_t begin, end;
+    const std::string* name;
+  };
+  std::vector<range> ranges;
+  for (const auto& [name, value] : root.object().raw().get_ref<const nlohmann::json::object_t&>()) {
+    if (name == "__metadata__") continue;  // strings for people; nothing here depends on them
+    const json_node node(value, path, json_blame::file, "tensor " + in_quotes(name));
+    const std::string& type_name = node.object().at("dtype").string();
+    const stored_dtype* type = find_dtype(type_name);
+    if (type == nullptr) node.at("dtype").fail_expected("a dtype of the format such as F32, F16 or BF16");
+
+    const json_node shape_node = node.at("shape");
+    if (shape_node.array_size() > max_rank) shape_node.fail_expected("at most " + std::to_string(max_rank) + " dimensions");
+    std::vector<std::int64_t> shape;
+    for (std::size_t i = 0; i < shape_node.array_size(); ++i) {
+      shape.push_back(shape_node.at(i).integer(0, std::numeric_limits<std::int64_t>::max()));
+    }
+    std::int64_t elements = 1;
+    bool overflow = false;
+    for (const std::int64_t n : shape) overflow = __builtin_mul_overflow(elements, n, &elements) || overflow;
+    std::int64_t bits = 0;
+    overflow = __builtin_mul_overflow(elements, type->bits, &bits) || overflow;
+    if (overflow) node.fail("shape " + shape_text(shape) + " of " + type_name + " has more elements than a 64-bit size can count");
+
+    const json_node offsets = node.at("data_offsets");
+    if (offsets.array_size() != 2) offsets.fail_expected("two offsets");
+    const std::int64_t begin = offsets.at(std::size_t{0}).integer(0, data_bytes);
+    const std::int64_t end = offsets.at(std::size_t{1}).integer(begin, data_bytes);
+    if (bits % 8 != 0 || end - begin != bits / 8) {
+      node.fail("shape " + shape_text(shape) + " of " + type_name + " takes " + std::to_string(bits / 8) +
+                (bits % 8 != 0 ? " bytes and a part" : " bytes") + ", but data_offsets [" + std::to_string(begin) + ", " +
+                std::to_string(end) + "] hold " + std::to_string(end - begin));
+    }
+    entries.push_back({name, type, std::move(shape), data + begin, elements, file_index});
+    ranges.push_back({begin, end, &name});
+  }
+
+  std::sort(ranges.begin(), ranges.end(),
+            [](const range& a, const range& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+  std::int64_t reached = 0;
+  const std::string* before = nullptr;
+  for (const range& r : ranges) {
+    if (r.begin != reached) {
+      const std::string whose = before == nullptr ? "the data begins" : "tensor " + in_quotes(*before) + " before it ends";
+      throw file_error(path + ": tensor " + in_quotes(*r.name) + " begins at byte " + std::to_string(r.begin) + " of the data, but " +
+                       whose + " at " + std::to_string(reached) + (r.begin < reached ? " (overlap)" : " (hole)"));
+    }
+    reached = r.end;
+    before = r.name;
+  }
+  if (reached != data_bytes) {
+    throw file_error(path + ": the tensors take " + std::to_string(reached) + " bytes, but the file has " + std::to_string(data_bytes) +
+                     " bytes of data");
+  }
+}
+
+void checkpoint::impl::finish() {
+  std::sort(entries.begin(), entries.end(), [](const entry& a, const entry& b) { return a.name < b.name; });
+  for (const entry& e : entries) {
+    if (e.type->readable) {
+      views.push_back({e.name, files[e.file].path(), *e.type->readable, e.shape, e.data, e.elements});
+    } else {
+      foreigns.push_back({e.name, files[e.file].path(), e.type->name});
+    }
+  }
+}
+
 float tensor_view::at(std::int64_t i) const {
   const std::byte* p = data + i * size_of(type);
-  if (type == dtype::f32) {
-    float v = 0.0F;
-    std::memcpy(&v, p, sizeof v);
-    return v;
+  switch (type) {
+    case dtype::f32:
+      return read_unaligned<float>(p);
+    case dtype::f16:
+      return f16_to_f32(read_unaligned<std::uint16_t>(p));
+    case dtype::bf16:
+      return bf16_to_f32(read_unaligned<std::uint16_t>(p));
+    case dtype::i8:
+      return static_cast<float>(read_unaligned<std::int8_t>(p));
   }
-  std::uint16_t half = 0;
-  std::memcpy(&half, p, sizeof half);
-  return type == dtype::bf16 ? bf16_to_f32(half) : f16_to_f32(half);
+  return 0;
 }
 
 void tensor_view::copy_to(std::span<float> out) const {
-  for (std::int64_t i = 0; i < elements; ++i) out[static_cast<std::size_t>(i)] = at(i);
+  if (out.size() != static_cast<std::size_t>(elements)) {
+    throw invalid_argument("tensor " + in_quotes(name) + " has " + std::to_string(elements) + " elements, the destination " +
+                           std::to_string(out.size()));
+  }
+  if (out.empty()) return;
+  if (type == dtype::f32) {
+    std::memcpy(out.data(), data, out.size_bytes());
+    return;
+  }
+  // One loop a type: the choice must not be made for each element.
+  const auto each = [&](auto convert, auto zero) {
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      out[i] = convert(read_unaligned<decltype(zero)>(data + i * sizeof zero));
+    }
+  };
+  if (type == dtype::f16) each(f16_to_f32, std::uint16_t{0});
+  if (type == dtype::bf16) each(bf16_to_f32, std::uint16_t{0});
+  if (type == dtype::i8) each([](std::int8_t v) { return static_cast<float>(v); }, std::int8_t{0});
 }
-
-struct checkpoint::impl {
-  std::string source;
-  std::vector<file_map> files;
-  std::vector<stored> entries;     // by name
-  std::vector<tensor_view> views;  // of floating dtype, by name
-
-  void open(std::string path) { files.emplace_back(std::move(path)); }
-  void finish() {
-    for (std::size_t i = 0; i < files.size(); ++i) read_header(files[i], i, entries);
-    std::sort(entries.begin(), entries.end(), [](const stored& a, const stored& b) { return a.name < b.name; });
-    for (std::size_t i = 1; i < entries.size(); ++i) {
-      if (entries[i].name != entries[i - 1].name) continue;
-      throw file_error(fmt::format("{}: tensor \"{}\" is in {} and in {}", source, entries[i].name, files[entries[i - 1].file].path(),
-                                   files[entries[i].file].path()));
-    }
-    for (const stored& t : entries) {
-      const std::optional<dtype> type = floating(t.dtype_name);
-      if (type)
-        views.push_back(
-            {.name = t.name, .file = files[t.file].path(), .type = *type, .shape = t.shape, .data = t.data, .elements = t.elements});
-    }
-  }
-  const stored* entry(std::string_view name) const {
-    const auto it = std::lower_bound(entries.begin(), entries.end(), name, [](const stored& t, std::string_view n) { return t.name < n; });
-    return it != entries.end() && it->name == name ? &*it : nullptr;
-  }
-};
 
 checkpoint::checkpoint(std::unique_ptr<impl> p) noexcept : impl_(std::move(p)) {}
 checkpoint::checkpoint(checkpoint&&) noexcept = default;
@@ -167,100 +276,162 @@ checkpoint::~checkpoint() = default;
 checkpoint checkpoint::open_file(const std::string& path) {
   auto p = std::make_unique<impl>();
   p->source = path;
-  p->open(path);
+  p->add_file(path);
   p->finish();
   return checkpoint(std::move(p));
 }
 
+namespace {
+
+// The shards that an index names, each with the tensors it is said to hold.
+struct shard_index {
+  std::string path;
+  std::map<std::string, std::map<std::string, bool>> shards;  // file -> tensor -> seen
+};
+
+// A shard's name comes from the file: it may only name a file of the same folder. A link that leads out of the folder is followed only if
+// the index is a link as well, which is how the Hugging Face cache lays out a whole snapshot.
+void check_shard_name(const fs::path& folder, const fs::path& index, const std::string& shard, const json_node& node) {
+  const fs::path name(shard);
+  if (shard.empty() || shard == "." || shard == ".." || name.has_parent_path() || name.is_absolute() ||
+      shard.find('\\') != std::string::npos || shard.find('\0') != std::string::npos) {
+    node.fail_expected("the name of a file in the same folder");
+  }
+  std::error_code ec;
+  if (!fs::is_symlink(folder / name, ec) || fs::is_symlink(index, ec)) return;
+  const fs::path target = fs::weakly_canonical(folder / name, ec);
+  if (ec || target.parent_path() != fs::weakly_canonical(folder, ec)) {
+    node.fail("shard " + in_quotes(shard) + " is a link that leads out of the folder");
+  }
+}
+
+shard_index read_index(const fs::path& folder, const fs::path& path) {
+  const auto file = io_detail::json_file::load(path, max_index_bytes);
+  const json_node map = file.root(json_blame::file).object().at("weight_map");
+  shard_index index{file.name, {}};
+  for (const auto& [tensor, shard] : map.object().raw().get_ref<const nlohmann::json::object_t&>()) {
+    const json_node node(shard, file.name, json_blame::file, "weight_map of tensor " + in_quotes(tensor));
+    const auto [it, fresh] = index.shards.try_emplace(node.string());
+    if (fresh) check_shard_name(folder, path, it->first, node);
+    it->second.emplace(tensor, false);
+  }
+  if (index.shards.empty()) map.fail("names no tensor");
+  return index;
+}
+
+}  // namespace
+
 checkpoint checkpoint::open(const std::string& folder) {
-  const std::string index_path = folder + "/model.safetensors.index.json";
-  if (!file_exists(index_path)) {
-    if (!file_exists(folder + "/model.safetensors")) {
-      throw file_error(folder + ": has neither model.safetensors nor model.safetensors.index.json");
-    }
-    return open_file(folder + "/model.safetensors");
-  }
+  const fs::path dir(folder);
+  std::error_code ec;
+  if (!fs::is_directory(dir, ec)) throw file_error(folder + ": no such folder");
+  const fs::path single = dir / "model.safetensors";
+  const fs::path index_path = dir / "model.safetensors.index.json";
+  if (fs::exists(single, ec)) return open_file(single.string());
+  if (!fs::exists(index_path, ec)) throw file_error(folder + ": holds neither model.safetensors nor model.safetensors.index.json");
+
+  shard_index index = read_index(dir, index_path);
   auto p = std::make_unique<impl>();
-  p->source = index_path;
-  const nlohmann::json index = load_json(index_path);
-  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
-    throw file_error(index_path + ": has no weight_map");
-  std::map<std::string, std::string> map;
-  std::set<std::string> shards;
-  for (const auto& [name, file] : index["weight_map"].items()) {
-    if (!file.is_string()) throw file_error(index_path + ": weight_map of \"" + name + "\" is not a file name");
-    const auto shard = file.get<std::string>();
-    if (shard.empty() || shard.find('/') != std::string::npos)
-      throw file_error(index_path + ": weight_map of \"" + name + "\" is \"" + shard + "\", expected a file name without folders");
-    map.emplace(name, shard);
-    shards.insert(shard);
-  }
-  for (const std::string& shard : shards) {
-    if (!file_exists(folder + "/" + shard)) throw file_error(index_path + ": shard " + shard + " is missing");
-    p->open(folder + "/" + shard);
+  p->source = folder;
+  for (auto& [shard, tensors] : index.shards) {
+    const std::string path = (dir / shard).string();
+    if (!fs::exists(dir / shard, ec)) throw file_error(path + ": no such file, but " + index.path + " names it as a shard");
+    const std::size_t first = p->entries.size();
+    p->add_file(path);
+    for (std::size_t i = first; i < p->entries.size(); ++i) {
+      const std::string& name = p->entries[i].name;
+      if (const auto it = tensors.find(name); it != tensors.end()) {
+        it->second = true;
+        continue;
+      }
+      std::string elsewhere = "does not name it";
+      for (const auto& [other, names] : index.shards) {
+        if (names.contains(name)) elsewhere = "places it in " + other;
+      }
+      throw file_error(path + ": holds tensor " + in_quotes(name) + ", but " + index.path + " " + elsewhere);
+    }
+    for (const auto& [name, seen] : tensors) {
+      if (!seen) throw file_error(path + ": lacks tensor " + in_quotes(name) + ", which " + index.path + " places there");
+    }
   }
   p->finish();
-  for (const stored& t : p->entries) {
-    const auto it = map.find(t.name);
-    if (it == map.end())
-      throw file_error(fmt::format("{}: tensor \"{}\" of {} is not in the index", index_path, t.name, p->files[t.file].path()));
-    if (folder + "/" + it->second != p->files[t.file].path()) {
-      throw file_error(fmt::format("{}: tensor \"{}\" should be in {}, is in {}", index_path, t.name, it->second, p->files[t.file].path()));
-    }
-  }
-  for (const auto& [name, shard] : map) {
-    if (p->entry(name) == nullptr) throw file_error(fmt::format("{}: tensor \"{}\" is not in {}", index_path, name, shard));
-  }
   return checkpoint(std::move(p));
 }
 
 const tensor_view* checkpoint::find(std::string_view name) const noexcept {
-  const auto& v = impl_->views;
-  const auto it = std::lower_bound(v.begin(), v.end(), name, [](const tensor_view& t, std::string_view n) { return t.name < n; });
-  return it != v.end() && it->name == name ? &*it : nullptr;
+  const auto it =
+      std::lower_bound(impl_->views.begin(), impl_->views.end(), name, [](const tensor_view& t, std::string_view n) { return t.name < n; });
+  return it != impl_->views.end() && it->name == name ? &*it : nullptr;
 }
 
 const tensor_view& checkpoint::get(std::string_view name, std::span<const std::int64_t> shape) const {
-  const stored* e = impl_->entry(name);
-  if (e == nullptr) throw model_error(fmt::format("{}: tensor \"{}\" is missing", impl_->source, name));
+  const auto wrong_dtype = [&](std::string_view file, std::string_view type) {
+    return model_error(std::string(file) + ": tensor " + in_quotes(name) + " has dtype " + std::string(type) +
+                       ", expected F32, F16 or BF16");
+  };
   const tensor_view* t = find(name);
-  if (t == nullptr)
-    throw model_error(
-        fmt::format("{}: tensor \"{}\" has dtype {}, expected F32, F16 or BF16", impl_->files[e->file].path(), name, e->dtype_name));
-  if (!std::equal(shape.begin(), shape.end(), t->shape.begin(), t->shape.end())) {
-    throw model_error(
-        fmt::format("{}: tensor \"{}\" has shape [{}], expected [{}]", t->file, name, fmt::join(t->shape, ", "), fmt::join(shape, ", ")));
+  if (t == nullptr) {
+    for (const foreign_tensor& f : impl_->foreigns) {
+      if (f.name == name) throw wrong_dtype(f.file, f.type);
+    }
+    throw model_error(impl_->source + ": tensor " + in_quotes(name) + " of shape " + shape_text(shape) + " is missing");
+  }
+  if (t->type == dtype::i8) throw wrong_dtype(t->file, file_spelling(t->type));
+  if (!std::equal(t->shape.begin(), t->shape.end(), shape.begin(), shape.end())) {
+    throw model_error(std::string(t->file) + ": tensor " + in_quotes(name) + " has shape " + shape_text(t->shape) + ", expected " +
+                      shape_text(shape));
   }
   return *t;
 }
 
 std::span<const tensor_view> checkpoint::tensors() const noexcept { return impl_->views; }
+std::span<const foreign_tensor> checkpoint::foreign_tensors() const noexcept { return impl_->foreigns; }
 const std::string& checkpoint::source() const noexcept { return impl_->source; }
 
 void write_safetensors(const std::string& path, std::span<const tensor_to_write> tensors) {
+  // Widest elements first: each tensor then begins at a multiple of its element size.
+  std::vector<const tensor_to_write*> order;
+  for (const tensor_to_write& t : tensors) order.push_back(&t);
+  std::stable_sort(order.begin(), order.end(), [](auto* a, auto* b) { return size_of(a->type) > size_of(b->type); });
+
   nlohmann::json header = nlohmann::json::object();
-  header["__metadata__"] = {{"format", "pt"}};
-  std::uint64_t at = 0;
-  for (const tensor_to_write& t : tensors) {
-    std::int64_t elements = 1;
-    for (const std::int64_t d : t.shape) elements *= d;
-    if (static_cast<std::int64_t>(t.bytes.size()) != elements * size_of(t.type)) {
-      throw invalid_argument(fmt::format("write_safetensors: tensor \"{}\" has {} bytes, shape [{}] of {} needs {}", t.name, t.bytes.size(),
-                                         fmt::join(t.shape, ", "), name_of(t.type), elements * size_of(t.type)));
+  header["__metadata__"] = {{"format", "pt"}};  // transformers refuses files that name no format
+  std::int64_t offset = 0;
+  for (const tensor_to_write* t : order) {
+    if (header.contains(t->name))
+      throw invalid_argument(path + ": tensor " + in_quotes(t->name) + " is given twice or has a reserved name");
+    std::int64_t bytes = size_of(t->type);
+    for (const std::int64_t n : t->shape) {
+      if (n < 0 || __builtin_mul_overflow(bytes, n, &bytes)) {
+        throw invalid_argument(path + ": tensor " + in_quotes(t->name) + " has shape " + shape_text(t->shape));
+      }
     }
-    const char* type = t.type == dtype::f32 ? "F32" : t.type == dtype::f16 ? "F16" : t.type == dtype::bf16 ? "BF16" : "I8";
-    header[t.name] = {{"dtype", type}, {"shape", t.shape}, {"data_offsets", {at, at + t.bytes.size()}}};
-    at += t.bytes.size();
+    if (static_cast<std::uint64_t>(bytes) != t->bytes.size()) {
+      throw invalid_argument(path + ": tensor " + in_quotes(t->name) + " of shape " + shape_text(t->shape) + " and dtype " +
+                             file_spelling(t->type) + " takes " + std::to_string(bytes) + " bytes, given " +
+                             std::to_string(t->bytes.size()));
+    }
+    header[t->name] = {{"dtype", file_spelling(t->type)}, {"shape", t->shape}, {"data_offsets", {offset, offset + bytes}}};
+    offset += bytes;
   }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  std::ofstream out(path, std::ios::binary);
-  for (unsigned shift = 0; shift < 64; shift += 8) out.put(static_cast<char>(static_cast<unsigned char>(text.size() >> shift)));
-  out << text;
-  for (const tensor_to_write& t : tensors)
-    out.write(reinterpret_cast<const char*>(t.bytes.data()), static_cast<std::streamsize>(t.bytes.size()));
-  out.flush();
-  if (!out) throw file_error(path + ": cannot be written");
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const nlohmann::json::exception&) {
+    throw invalid_argument(path + ": a tensor's name is not valid UTF-8");
+  }
+  text.resize(ceil_div(text.size(), std::size_t{8}) * 8, ' ');
+
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  if (file == nullptr) throw file_error(path + ": cannot be created: " + std::generic_category().message(errno));
+  const auto put = [&](const void* p, std::size_t n) { return n == 0 || std::fwrite(p, 1, n, file) == n; };
+  const std::uint64_t length = text.size();
+  bool good = put(&length, sizeof length) && put(text.data(), text.size());
+  for (const tensor_to_write* t : order) good = good && put(t->bytes.data(), t->bytes.size());
+  const int write_errno = errno;
+  if (std::fclose(file) != 0 || !good) {
+    throw file_error(path + ": cannot be written: " + std::generic_category().message(good ? errno : write_errno));
+  }
 }
 
 }  // namespace vlbatch::inline v0
