@@ -23,8 +23,9 @@ class any_engine {
   template <class Model, class Kv, class Policy, class Parts = parts<>>
   [[nodiscard]] static any_engine make(Model model, Kv kv, Policy policy, Parts p = {}, const engine_options& options = {}) {
     using engine_type = engine<Model, Kv, Policy, Parts>;
-    return any_engine(std::make_unique<holder<engine_type>>(std::string(Policy::name()), std::string(Kv::name()), std::string(Parts::vision_type::name()),
-                                                            std::move(model), std::move(kv), std::move(policy), std::move(p), options));
+    return any_engine(std::make_unique<holder<engine_type>>(std::string(Policy::name()), std::string(Kv::name()),
+                                                            std::string(Parts::vision_type::name()), std::move(model), std::move(kv),
+                                                            std::move(policy), std::move(p), options));
   }
 
   /// Name of the policy.

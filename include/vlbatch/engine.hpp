@@ -21,10 +21,10 @@ namespace vlbatch::inline v0 {
 
 /// Composes a model, a KV cache and a batching policy. All strategies run in this one loop and differ in the plan alone.
 ///
-/// `submit`, `cancel`, `take`, `wait`, `outstanding` and `idle` are thread-safe. Everything else belongs to one thread at a time, the one that steps;
-/// callbacks run on it and may submit and cancel but not step. Not copyable, not movable.
+/// `submit`, `cancel`, `take`, `wait`, `outstanding` and `idle` are thread-safe. Everything else belongs to one thread at a time, the one
+/// that steps; callbacks run on it and may submit and cancel but not step. Not copyable, not movable.
 template <vlm_model Model, kv_allocator Kv, batching_policy Policy, class Parts = parts<>>
-  requires runs_on<Model, typename Kv::view_type>
+requires runs_on<Model, typename Kv::view_type>
 class engine {
   using lane_type = typename Parts::vision_type::template lane<Model, typename Parts::clock_type>;
   static_assert(vision_lane<lane_type>);
@@ -32,9 +32,9 @@ class engine {
  public:
   /// A step under way.
   struct ticket {
-    bool runs = false;                                ///< the plan ran something
-    std::optional<typename Model::ticket> computing{};///< the model's own ticket
-    std::uint64_t seen = 0;                           ///< notifications before the step
+    bool runs = false;                                  ///< the plan ran something
+    std::optional<typename Model::ticket> computing{};  ///< the model's own ticket
+    std::uint64_t seen = 0;                             ///< notifications before the step
   };
 
   /// Binds the cache to the model. \throws invalid_argument impossible settings; device_error not enough memory
@@ -77,7 +77,7 @@ class engine {
   /// One step, or a wait if nothing can run yet. \throws policy_error, policy_stalled; a request that fails does not throw
   step_result step() { return finish(launch()); }
 
-  /// First half: up to the launch of the forward pass.
+  /// First half of a step: up to the launch of the forward pass.
   [[nodiscard]] ticket launch() {
     ticket t{.seen = core_.wake.count()};
     report_ = {.started = parts_.clock.now()};
@@ -92,24 +92,14 @@ class engine {
     const forward_input in = gather_.gather(plan_, core_.store, core_.cache);  // 4 gather
     report_.launched = parts_.clock.now();
     core_.note_launch(plan_, report_);
-    try {
-      t.computing = model_.forward(work_, in, kv_.view(gather_.sequences()));  // 5 forward
-    } catch (const std::exception& e) {
-      fail_step(e.what());
-    }
+    attempt([&] { t.computing = model_.forward(work_, in, kv_.view(gather_.sequences())); });  // 5 forward
     return t;
   }
 
   /// Second half: tokens exist, sequences end.
   step_result finish(const ticket& t) {
     if (!t.runs) return wait_for_events(t);
-    if (!t.computing) return {.progressed = true};
-    try {
-      model_.wait(work_, *t.computing);
-    } catch (const std::exception& e) {
-      fail_step(e.what());
-      return {.progressed = true};
-    }
+    if (!t.computing || !attempt([&] { model_.wait(work_, *t.computing); })) return {.progressed = true};
     report_.computed = parts_.clock.now();
     core_.account(report_);
     hook::on_step(policy_, plan_, report_.computed - report_.started);
@@ -129,8 +119,6 @@ class engine {
   [[nodiscard]] const Model& model() const noexcept { return model_; }
   /// The KV cache.
   [[nodiscard]] Kv& kv() noexcept { return kv_; }
-  /// The policy.
-  [[nodiscard]] const Policy& policy() const noexcept { return policy_; }
   /// The observer.
   [[nodiscard]] typename Parts::observer_type& watch() noexcept { return parts_.watch; }
   /// What does not depend on the template arguments: encoder cache, results, notifications.
@@ -139,12 +127,10 @@ class engine {
  private:
   void absorb() {
     core_.collect(parts_.clock.now());
-    for (const seq_id id : core_.cancelled) {
-      if (const sequence_view* v = core_.store.table().find(id)) end(*v, status::cancelled, "cancelled");
-    }
+    for (const seq_id id : core_.cancelled) end_if_live(id, status::cancelled, "cancelled");
     for (arrived_request& a : core_.arrived) {
-      if (auto refused = core_.refusal(a, most_kv_tokens(), parts_.clock.now())) {
-        deliver(std::move(*refused));
+      if (auto refused = core_.refusal(a, most_tokens_per_sequence(kv_), parts_.clock.now())) {
+        core_.deliver(std::move(*refused), parts_.watch);
         continue;
       }
       const sequence_view& v = core_.enqueue(std::move(a));
@@ -163,15 +149,13 @@ class engine {
         hook::on_encoded(parts_.watch, core_.tiles[i], v, image);
       });
     }
-    for (const auto& [id, why] : core_.take_doomed()) {
-      if (const sequence_view* v = core_.store.table().find(id)) end(*v, status::failed, why);
-    }
+    for (const auto& [id, why] : core_.take_doomed()) end_if_live(id, status::failed, why);
     report_.encoded = core_.tiles;
   }
 
   void commit(const scheduler_state& now) {
     core_.validate(now, plan_, Policy::name(), false);  // all or nothing: throws before anything changed
-    for (const drop_item& d : plan_.drop) end(*core_.store.table().find(d.id), status::dropped, d.reason);
+    for (const drop_item& d : plan_.drop) end_if_live(d.id, status::dropped, d.reason);
     for (const evict_item& e : plan_.evict) {
       kv_.release(e.id);
       core_.evict(e.id);
@@ -218,20 +202,26 @@ class engine {
 
   // Every sequence leaves through here.
   void end(const sequence_view& v, status s, const std::string& reason) {
-    if (s == status::finished) {
-      hook::on_finish(policy_, v);
-    } else {
-      hook::on_drop(policy_, v);
-    }
+    s == status::finished ? hook::on_finish(policy_, v) : hook::on_drop(policy_, v);
     kv_.release(v.id);
-    deliver(core_.conclude(v, s, reason, parts_.clock.now()));
+    core_.deliver(core_.conclude(v, s, reason, parts_.clock.now()), parts_.watch);
   }
-  void deliver(ended_request e) {
-    hook::on_finish(parts_.watch, e.outcome);
-    core_.deliver(std::move(e));
+  void end_if_live(seq_id id, status s, const std::string& reason) {
+    if (const sequence_view* v = core_.store.table().find(id)) end(*v, s, reason);
   }
-  void fail_step(const std::string& why) {
+  // A model that throws fails the sequences of the step; the others go on.
+  template <class F>
+  bool attempt(F&& f) {
+    std::string why = "unknown exception";
+    try {
+      f();
+      return true;
+    } catch (const std::exception& e) {
+      why = e.what();
+    } catch (...) {
+    }
     for (const run_item& item : plan_.run) end(core_.edit(item.id), status::failed, "forward: " + why);
+    return false;
   }
 
   step_result wait_for_events(const ticket& t) {
@@ -241,12 +231,6 @@ class engine {
     if (!to_come && core_.wake.count() == t.seen) core_.throw_stalled(Policy::name());
     parts_.clock.wait_until(until, core_.wake, t.seen);
     return {};
-  }
-
-  [[nodiscard]] std::int64_t most_kv_tokens() const {
-    if constexpr (requires { kv_.max_tokens_per_sequence(); }) return kv_.max_tokens_per_sequence();
-    const kv_budget b = kv_.budget();
-    return static_cast<std::int64_t>(b.total_blocks) * b.block_size;
   }
 
   Parts parts_;

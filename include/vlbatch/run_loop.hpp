@@ -13,8 +13,9 @@
 
 namespace vlbatch::inline v0 {
 
-/// Steps \p Engine on its own thread from construction to destruction. Meanwhile `submit`, `cancel`, `wait` and `generate` may be called from any thread; nobody
-/// else may step. If a step throws (policy_error, policy_stalled), the loop ends and everybody who waits gets that exception; requests stay as they are.
+/// Steps \p Engine on its own thread from construction to destruction. Meanwhile `submit`, `cancel`, `wait` and `generate` may be called
+/// from any thread; nobody else may step. If a step throws (policy_error, policy_stalled), the loop ends and everybody who waits gets that
+/// exception; requests stay as they are.
 template <class Engine>
 class run_loop {
  public:

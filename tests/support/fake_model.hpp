@@ -18,8 +18,9 @@
 
 namespace vlbatch::testing {
 
-/// The KV of a token is a hash of (its own id or embedding, position); the logits of a row put the maximum on a hash of all KV of its sequence up to it. So the next
-/// token depends on every earlier token, image row and position, and on where the cache says they are; nothing else.
+/// The KV of a token is a hash of (its own id or embedding, position); the logits of a row put the maximum on a hash of all KV of its
+/// sequence up to it. So the next token depends on every earlier token, image row and position, and on where the cache says they are;
+/// nothing else.
 class fake_model {
  public:
   struct knobs {
@@ -30,7 +31,7 @@ class fake_model {
     std::atomic<int> fail_tile_value{-1};  // tiles whose first byte is this throw
     std::atomic<int> nan_token{-1};        // rows with this token id get NaN logits
     std::atomic<int> encode_us{0};
-    std::atomic<int> eos_every{0};         // a hash divisible by this makes the model end the answer; 0: never
+    std::atomic<int> eos_every{0};  // a hash divisible by this makes the model end the answer; 0: never
     std::atomic<bool> unknown_exception{false};
   };
   struct workspace {
@@ -43,8 +44,14 @@ class fake_model {
   static constexpr std::int32_t per_tile = 5;
 
   fake_model() {
-    info_ = {.name = "fake", .kv = {.num_layers = 1, .num_kv_heads = 1, .head_dim = 1, .type = dtype::f32}, .hidden_size = hidden, .vocab_size = vocab,
-             .max_positions = 512, .position_axes = 1, .tokens_per_tile = per_tile, .eos_tokens = {0}};
+    info_ = {.name = "fake",
+             .kv = {.num_layers = 1, .num_kv_heads = 1, .head_dim = 1, .type = dtype::f32},
+             .hidden_size = hidden,
+             .vocab_size = vocab,
+             .max_positions = 512,
+             .position_axes = 1,
+             .tokens_per_tile = per_tile,
+             .eos_tokens = {0}};
   }
 
   knobs& control() const { return *knobs_; }
@@ -80,7 +87,8 @@ class fake_model {
     }
     for (const tile_input& t : tiles) {
       ++knobs_->tiles;
-      for (int i = 0; i < per_tile * hidden; ++i) t.embeddings[i] = static_cast<float>((*t.image->tile(t.tile) * 31 + t.tile * 7 + i) % 1000);
+      for (int i = 0; i < per_tile * hidden; ++i)
+        t.embeddings[i] = static_cast<float>((*t.image->tile(t.tile) * 31 + t.tile * 7 + i) % 1000);
     }
   }
   ticket forward(workspace& w, const forward_input& in, const paged_kv_view& kv) const {
@@ -108,13 +116,15 @@ class fake_model {
         const std::int32_t row = in.map.row_begin[us] + i;
         const std::int32_t position = in.map.context[us] + i;
         if (in.positions[static_cast<std::size_t>(row)] != position) throw std::logic_error("fake: wrong position");
-        store[kv.offset(kv.block_of(s, position), 0, 0, 0) + position % kv.block_size] = mix(values[static_cast<std::size_t>(row)], static_cast<std::uint32_t>(position));
+        store[kv.offset(kv.block_of(s, position), 0, 0, 0) + position % kv.block_size] =
+            mix(values[static_cast<std::size_t>(row)], static_cast<std::uint32_t>(position));
       }
       for (std::int32_t i = 0; i < in.map.num_tokens[us]; ++i) {
         const std::int32_t row = in.map.row_begin[us] + i;
         if (next == in.logit_rows.size() || in.logit_rows[next] != row) continue;
         std::uint32_t h = 5;
-        for (std::int32_t p = 0; p <= in.map.context[us] + i; ++p) h = mix(h, store[kv.offset(kv.block_of(s, p), 0, 0, 0) + p % kv.block_size]);
+        for (std::int32_t p = 0; p <= in.map.context[us] + i; ++p)
+          h = mix(h, store[kv.offset(kv.block_of(s, p), 0, 0, 0) + p % kv.block_size]);
         const int every = knobs_->eos_every;
         const std::uint32_t token = every > 0 && h % static_cast<std::uint32_t>(every) == 0 ? 0 : 1 + h % (vocab - 1);
         float* logits = w.logits.data() + next * vocab;
@@ -129,7 +139,9 @@ class fake_model {
   }
   void wait(workspace&, ticket) const {}
   matrix_view<const float> logits(workspace& w) const { return {w.logits.data(), w.rows, vocab}; }
-  void append_text(std::int32_t token, std::string& out) const { out += token == 0 ? std::string() : std::string(1, static_cast<char>('!' + token - 1)); }
+  void append_text(std::int32_t token, std::string& out) const {
+    out += token == 0 ? std::string() : std::string(1, static_cast<char>('!' + token - 1));
+  }
 
   static std::uint32_t mix(std::uint32_t a, std::uint32_t b) {
     std::uint32_t h = a * 2654435761U ^ (b + 0x9E3779B9U + (a << 6U) + (a >> 2U));
@@ -156,10 +168,14 @@ inline std::shared_ptr<const pixel_tiles> picture(std::uint8_t value, std::int32
 }
 
 /// Ready tokens: \p text tokens, then for each picture a separator and its placeholders (one separator between tiles), then \p tail tokens.
-inline std::shared_ptr<const prepared_request> prompt(std::int32_t seed, std::int32_t text, const std::vector<std::shared_ptr<const pixel_tiles>>& pictures = {},
+inline std::shared_ptr<const prepared_request> prompt(std::int32_t seed, std::int32_t text,
+                                                      const std::vector<std::shared_ptr<const pixel_tiles>>& pictures = {},
                                                       std::int32_t tail = 1, bool atomic = false) {
   auto p = std::make_shared<prepared_request>();
-  const auto word = [&] { p->tokens.push_back(1 + static_cast<std::int32_t>(fake_model::mix(static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(p->tokens.size())) % 96)); };
+  const auto word = [&] {
+    p->tokens.push_back(1 + static_cast<std::int32_t>(
+                                fake_model::mix(static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(p->tokens.size())) % 96));
+  };
   for (std::int32_t i = 0; i < text; ++i) word();
   for (const auto& pixels : pictures) {
     word();
@@ -197,7 +213,9 @@ inline std::vector<std::int32_t> expected_tokens(const prepared_request& p, std:
         std::uint32_t h = 99;
         for (std::size_t c = 0; c < fake_model::hidden; ++c) {
           const std::size_t i = (position - first) * fake_model::hidden + c;
-          h = fake_model::mix(h, static_cast<std::uint32_t>((*image.pixels->tile(static_cast<std::int32_t>(t)) * 31 + static_cast<int>(t) * 7 + static_cast<int>(i)) % 1000));
+          h = fake_model::mix(
+              h, static_cast<std::uint32_t>(
+                     (*image.pixels->tile(static_cast<std::int32_t>(t)) * 31 + static_cast<int>(t) * 7 + static_cast<int>(i)) % 1000));
         }
         return h;
       }

@@ -2,10 +2,10 @@
 /// \file
 /// The backend concept: buffers, opaque weights, and the list of operations that a model skeleton is written with.
 ///
-/// A backend is a small value (a handle to a device and its options) whose operations take a `stream`: an execution context of its own (threads and
-/// scratch on the CPU, a stream on a GPU). Operations on one stream run in order; streams are independent, so that a vision lane may encode
-/// while the engine decodes. Every operation has a plain-loop definition in `kernels/cpu/reference`, which is its meaning; `tests/conformance/backend_suite.hpp`
-/// holds every backend to it. All activations are f32 matrices in backend memory.
+/// A backend is a small value (a handle to a device and its options) whose operations take a `stream`: an execution context of its own
+/// (threads and scratch on the CPU, a stream on a GPU). Operations on one stream run in order; streams are independent, so that a vision
+/// lane may encode while the engine decodes. Every operation has a plain-loop definition in `kernels/cpu/reference`, which is its meaning;
+/// `tests/conformance/backend_suite.hpp` holds every backend to it. All activations are f32 matrices in backend memory.
 #pragma once
 
 #include <concepts>
@@ -26,9 +26,9 @@ namespace vlbatch::inline v0 {
 struct linear_epilogue {
   /// Activation functions that a product can end with.
   enum class activation : std::uint8_t { none, gelu_tanh };
-  const float* bias = nullptr;              ///< `[out]` in backend memory, or none
-  activation act = activation::none;        ///< applied after the bias
-  bool accumulate = false;                  ///< add to what y holds (residual), instead of overwriting it
+  const float* bias = nullptr;        ///< `[out]` in backend memory, or none
+  activation act = activation::none;  ///< applied after the bias
+  bool accumulate = false;            ///< add to what y holds (residual), instead of overwriting it
 };
 
 /// How a weight is kept: as stored in the checkpoint (f16 becomes f32), or as asked for.

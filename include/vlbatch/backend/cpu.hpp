@@ -112,9 +112,11 @@ class cpu {
   void causal_attention(stream& s, matrix_view<const float> qkv, const attention_shape& shape, const row_map& map, const paged_kv_view& kv,
                         std::int32_t layer, matrix_view<float> y) const;
   /// Bidirectional attention inside groups of rows.
-  void full_attention(stream& s, matrix_view<const float> qkv, std::int32_t group, const attention_shape& shape, matrix_view<float> y) const;
+  void full_attention(stream& s, matrix_view<const float> qkv, std::int32_t group, const attention_shape& shape,
+                      matrix_view<float> y) const;
   /// Cuts tiles (`[height, width, 3]` bytes each, geometry and table of \p like) into patches.
-  void patches(stream& s, std::span<const std::uint8_t* const> tiles, const pixel_tiles& like, std::int32_t patch, matrix_view<float> y) const;
+  void patches(stream& s, std::span<const std::uint8_t* const> tiles, const pixel_tiles& like, std::int32_t patch,
+               matrix_view<float> y) const;
   /// Adds a repeating table of rows.
   void add_rows(stream& s, matrix_view<const float> table, matrix_view<float> y) const;
   /// Idefics3's pixel shuffle.

@@ -10,8 +10,9 @@
 
 namespace vlbatch::inline v0 {
 
-/// Iteration-level scheduling (Orca): a request joins as soon as there is room and leaves as soon as it ends. Decodes come first, what is left of the token
-/// budget goes to prefill chunks (Sarathi-Serve); when blocks run out the youngest running sequence is evicted and recomputed later (vLLM).
+/// Iteration-level scheduling (Orca): a request joins as soon as there is room and leaves as soon as it ends. Decodes come first, what is
+/// left of the token budget goes to prefill chunks (Sarathi-Serve); when blocks run out the youngest running sequence is evicted and
+/// recomputed later (vLLM).
 class continuous {
  public:
   /// Up to `max_num_seqs` at the same time, `max_num_batched_tokens` rows a step.

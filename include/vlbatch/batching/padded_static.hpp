@@ -12,9 +12,9 @@
 
 namespace vlbatch::inline v0 {
 
-/// The static batching of frameworks that work on rectangles: every row is computed to the longest prompt and the longest answer of its batch. Prompts are
-/// padded on the left, finished rows are computed on as empty rows; both are counted. (TensorRT-LLM's `BatchingType::kSTATIC`, transformers' `generate` on
-/// a list of prompts.)
+/// The static batching of frameworks that work on rectangles: every row is computed to the longest prompt and the longest answer of its
+/// batch. Prompts are padded on the left, finished rows are computed on as empty rows; both are counted. (TensorRT-LLM's
+/// `BatchingType::kSTATIC`, transformers' `generate` on a list of prompts.)
 class padded_static {
  public:
   /// Batches of up to `max_num_seqs`.

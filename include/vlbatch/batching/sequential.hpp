@@ -9,7 +9,8 @@
 
 namespace vlbatch::inline v0 {
 
-/// Encodes, prefills and decodes one request to its end before the next one begins: the list of calls one by one, the baseline of every comparison.
+/// Encodes, prefills and decodes one request to its end before the next one begins: the list of calls one by one, the baseline of every
+/// comparison.
 class sequential {
  public:
   /// `max_num_seqs` is 1 whatever it is set to.

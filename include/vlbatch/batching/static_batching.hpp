@@ -12,8 +12,8 @@
 
 namespace vlbatch::inline v0 {
 
-/// The first requests of the queue that can start together and run to their ends: their images are ready once this plan is carried out. While images are
-/// still being encoded nobody starts, so that the batch is as full as it can be. Shared by the two static strategies.
+/// The first requests of the queue that can start together and run to their ends: their images are ready once this plan is carried out.
+/// While images are still being encoded nobody starts, so that the batch is as full as it can be. Shared by the two static strategies.
 inline void select_static_batch(const scheduler_state& state, plan_builder& b, std::vector<seq_slot>& batch) {
   batch.clear();
   const auto most = static_cast<std::size_t>(std::min(state.lim.max_num_seqs, state.lim.max_num_batched_tokens));
@@ -34,7 +34,8 @@ inline void select_static_batch(const scheduler_state& state, plan_builder& b, s
   if (pending) batch.clear();
 }
 
-/// Admits a batch only when nothing runs. Ragged: no pads; finished rows leave and are not replaced, so the batch shrinks until its longest answer ends.
+/// Admits a batch only when nothing runs. Ragged: no pads; finished rows leave and are not replaced, so the batch shrinks until its longest
+/// answer ends.
 class static_batching {
  public:
   /// Batches of up to `max_num_seqs`.

@@ -14,8 +14,8 @@
 
 namespace vlbatch::inline v0 {
 
-/// Gathers rows, positions, image rows by range intersection, and the rows whose logits are wanted: those where the last known token is computed. Owns the
-/// arrays, reused from step to step.
+/// Gathers rows, positions, image rows by range intersection, and the rows whose logits are wanted: those where the last known token is
+/// computed. Owns the arrays, reused from step to step.
 class batch_gatherer {
  public:
   /// \param axes position axes of the model \param hidden columns of an embedding
@@ -23,7 +23,8 @@ class batch_gatherer {
 
   /// The batch of \p plan, whose sequences are all running. Valid until the next call.
   [[nodiscard]] forward_input gather(const step_plan& plan, sequence_store& store, encoder_cache& cache) {
-    rows_.clear(), tokens_.clear(), contexts_.clear(), ids_.clear(), begins_.assign(1, 0), images_.clear(), wanted_.clear(), sequences_.clear();
+    rows_.clear(), tokens_.clear(), contexts_.clear(), ids_.clear(), begins_.assign(1, 0), images_.clear(), wanted_.clear(),
+        sequences_.clear();
     for (const run_item& item : plan.run) {
       const sequence_view& v = *store.table().find(item.id);
       const sequence_record& r = store.record(v.slot);
@@ -44,9 +45,16 @@ class batch_gatherer {
     rows_.resize(ids_.size(), 0);
     const std::size_t rows = rows_.size();
     for (std::int32_t a = 1; a < axes_; ++a) rows_.insert(rows_.end(), rows_.begin(), rows_.begin() + static_cast<std::ptrdiff_t>(rows));
-    return {.map = {.num_sequences = static_cast<std::int32_t>(sequences_.size()), .rows = static_cast<std::int32_t>(rows), .row_begin = begins_,
-                    .num_tokens = tokens_, .context = contexts_},
-            .axes = axes_, .token_ids = ids_, .positions = rows_, .images = images_, .logit_rows = wanted_};
+    return {.map = {.num_sequences = static_cast<std::int32_t>(sequences_.size()),
+                    .rows = static_cast<std::int32_t>(rows),
+                    .row_begin = begins_,
+                    .num_tokens = tokens_,
+                    .context = contexts_},
+            .axes = axes_,
+            .token_ids = ids_,
+            .positions = rows_,
+            .images = images_,
+            .logit_rows = wanted_};
   }
   /// Ids of the batch's sequences, in its order.
   [[nodiscard]] std::span<const seq_id> sequences() const noexcept { return sequences_; }

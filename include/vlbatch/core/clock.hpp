@@ -13,8 +13,8 @@
 
 namespace vlbatch::inline v0 {
 
-/// Lets other threads (submitters, preparation, lanes) end an engine's wait. Notifications are counted, so none is lost between a look at the
-/// state and the wait. Thread-safe.
+/// Lets other threads (submitters, preparation, lanes) end an engine's wait. Notifications are counted, so none is lost between a look at
+/// the state and the wait. Thread-safe.
 class wakeup {
  public:
   /// Something happened that the engine should look at.
@@ -47,8 +47,8 @@ class wakeup {
   std::uint64_t count_ = 0;
 };
 
-/// A clock that an engine can run on: `now()`, and `wait_until(t, w, seen)` which returns at \p t or as soon as \p w was notified beyond \p seen.
-/// `t == never` waits for a notification alone. A virtual clock advances to its next event instead of sleeping.
+/// A clock that an engine can run on: `now()`, and `wait_until(t, w, seen)` which returns at \p t or as soon as \p w was notified beyond \p
+/// seen. `t == never` waits for a notification alone. A virtual clock advances to its next event instead of sleeping.
 template <class C>
 concept engine_clock = std::movable<C> && requires(C c, const C cc, time_point t, wakeup& w) {
   { cc.now() } -> std::same_as<time_point>;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "vlbatch/core/admission.hpp"
+#include "vlbatch/core/hooks.hpp"
 #include "vlbatch/core/intake.hpp"
 #include "vlbatch/core/parts.hpp"
 #include "vlbatch/core/plan_ledger.hpp"
@@ -50,25 +51,28 @@ struct thread_budget {
 
 /// A request that ended, and where to tell it.
 struct ended_request {
-  result outcome{};                              ///< what came of it
+  result outcome{};                                ///< what came of it
   std::function<void(const result&)> on_finish{};  ///< the user's callback, or none
-  bool keep = true;                              ///< leave it on the board
+  bool keep = true;                                ///< leave it on the board
 };
 
 /// What became of a sequence with its newest token.
 struct token_outcome {
   bool ended = false;                 ///< no further token
   status outcome = status::finished;  ///< how
-  std::string reason;                 ///< why it failed
+  std::string reason{};               ///< why it failed
 };
 
-/// Queues, encoder cache, validation, tokens and results. Owned by one engine; the engine's thread alone uses it, except where a member says otherwise.
+/// Queues, encoder cache, validation, tokens and results. Owned by one engine; the engine's thread alone uses it, except where a member
+/// says otherwise.
 class engine_core {
  public:
   /// \param model its handle is copied into the preparation pool
   template <class Model>
   engine_core(const Model& model, const limits& lim, const engine_options& options, std::function<time_point()> now)
-      : cache(options.encoder_cache, [model](std::int64_t n) { return model.allocate(n); }), info_(model.info()), limits_(lim),
+      : cache(options.encoder_cache, [model](std::int64_t n) { return model.allocate(n); }),
+        info_(model.info()),
+        limits_(lim),
         bytes_per_embedding_(std::int64_t{model.info().hidden_size} * static_cast<std::int64_t>(sizeof(float))),
         door([model](const request& r) { return model.prepare(r); }, std::move(now), options.preparation_threads, wake) {
     if (lim.max_num_seqs < 1 || lim.max_num_batched_tokens < 1 || lim.max_encoder_tokens < 0) {
@@ -78,11 +82,11 @@ class engine_core {
     }
   }
 
-  wakeup wake;                           ///< thread-safe: notified by submitters, preparation and lanes
-  encoder_cache cache;                   ///< embeddings
-  sequence_store store;                  ///< live sequences
-  engine_stats stats;                    ///< counts
-  result_board board;                    ///< thread-safe: results to be taken
+  wakeup wake;                               ///< thread-safe: notified by submitters, preparation and lanes
+  encoder_cache cache;                       ///< embeddings
+  sequence_store store;                      ///< live sequences
+  engine_stats stats;                        ///< counts
+  result_board board;                        ///< thread-safe: results to be taken
   std::atomic<std::int64_t> outstanding{0};  ///< thread-safe: submitted and not ended
   std::atomic<bool> driven{false};           ///< thread-safe: a run loop steps
   std::vector<arrived_request> arrived;      ///< scratch: collected in this step
@@ -160,9 +164,19 @@ class engine_core {
 
   /// The policy's view of everything.
   [[nodiscard]] scheduler_state state(time_point now, const kv_budget& kv, std::span<const lane_view> lanes) const {
-    return {.now = now, .lim = limits_, .table = store.table(), .waiting = store.waiting(), .running = store.running(), .swapped = store.swapped(), .kv = kv,
-            .encoder = {.free_bytes = cache.settings().bytes - cache.used_bytes(), .total_bytes = cache.settings().bytes, .tokens_in_flight = tokens_in_flight_, .cache = &cache},
-            .lanes = lanes, .estimate = {}};
+    return {.now = now,
+            .lim = limits_,
+            .table = store.table(),
+            .waiting = store.waiting(),
+            .running = store.running(),
+            .swapped = store.swapped(),
+            .kv = kv,
+            .encoder = {.free_bytes = cache.settings().bytes - cache.used_bytes(),
+                        .total_bytes = cache.settings().bytes,
+                        .tokens_in_flight = tokens_in_flight_,
+                        .cache = &cache},
+            .lanes = lanes,
+            .estimate = {}};
   }
   /// \throws policy_error the first objection to the plan: what, which item, both values
   void validate(const scheduler_state& s, const step_plan& plan, std::string_view policy, bool swappable) {
@@ -178,7 +192,8 @@ class engine_core {
   /// Nothing can ever happen again.
   [[noreturn]] void throw_stalled(std::string_view policy) const {
     throw policy_stalled("policy " + std::string(policy) + ": " + std::to_string(store.waiting().size()) + " waiting, " +
-                         std::to_string(store.running().size()) + " running, nothing planned, nothing in flight, no arrival to come and no wake_at");
+                         std::to_string(store.running().size()) +
+                         " running, nothing planned, nothing in flight, no arrival to come and no wake_at");
   }
 
   /// View of a live sequence.
@@ -323,8 +338,10 @@ class engine_core {
     store.remove(store.view(v.slot), cache);
     return e;
   }
-  /// Tells the user. A throwing `on_finish` turns the result into a failed one on the board.
-  void deliver(ended_request e) {
+  /// Tells the observer and the user. A throwing `on_finish` turns the result into a failed one on the board.
+  template <class Observer>
+  void deliver(ended_request e, Observer& watch) {
+    hook::on_finish(watch, e.outcome);
     if (e.on_finish) {
       try {
         e.on_finish(e.outcome);

@@ -24,17 +24,17 @@ namespace vlbatch::inline v0 {
 
 /// A request that is through preparation, or will not get through it.
 struct arrived_request {
-  seq_id id{};                                     ///< as given out by submit
-  request what{};                                  ///< as submitted
-  std::shared_ptr<const prepared_request> ready{}; ///< tokens and pixels; null if `error` or `cancelled`
-  std::string error{};                             ///< why preparation failed
-  bool cancelled = false;                          ///< cancelled before the engine saw it
-  bool keep_result = true;                         ///< the result is asked for later, besides `on_finish`
-  timings when{};                                  ///< arrival and preparation
+  seq_id id{};                                      ///< as given out by submit
+  request what{};                                   ///< as submitted
+  std::shared_ptr<const prepared_request> ready{};  ///< tokens and pixels; null if `error` or `cancelled`
+  std::string error{};                              ///< why preparation failed
+  bool cancelled = false;                           ///< cancelled before the engine saw it
+  bool keep_result = true;                          ///< the result is asked for later, besides `on_finish`
+  timings when{};                                   ///< arrival and preparation
 };
 
-/// Takes requests from any thread, holds each until it arrives on the clock, prepares it (decode, resize, tokenise) on a pool of threads, and hands it to
-/// the engine. `submit` and `cancel` are thread-safe; the rest is the engine thread's.
+/// Takes requests from any thread, holds each until it arrives on the clock, prepares it (decode, resize, tokenise) on a pool of threads,
+/// and hands it to the engine. `submit` and `cancel` are thread-safe; the rest is the engine thread's.
 class intake {
  public:
   /// Turns messages into tokens and pixels; thread-safe; throws on bad input.

@@ -22,12 +22,11 @@ struct matrix_view {
   /// Dense matrix: stride equals cols.
   constexpr matrix_view(T* d, std::int32_t r, std::int32_t c) noexcept : data(d), rows(r), cols(c), stride(c) {}
   /// Matrix with explicit stride.
-  constexpr matrix_view(T* d, std::int32_t r, std::int32_t c, std::int64_t s) noexcept
-      : data(d), rows(r), cols(c), stride(s) {}
+  constexpr matrix_view(T* d, std::int32_t r, std::int32_t c, std::int64_t s) noexcept : data(d), rows(r), cols(c), stride(s) {}
   /// A mutable view converts to a const one.
   template <class U>
-    requires(std::is_const_v<T> && std::is_same_v<std::remove_const_t<T>, U>)
-  constexpr matrix_view(matrix_view<U> o) noexcept : data(o.data), rows(o.rows), cols(o.cols), stride(o.stride) {}
+  requires(std::is_const_v<T>&& std::is_same_v<std::remove_const_t<T>, U>) constexpr matrix_view(matrix_view<U> o) noexcept
+      : data(o.data), rows(o.rows), cols(o.cols), stride(o.stride) {}
 
   /// Pointer to the first element of row \p r.
   [[nodiscard]] constexpr T* row(std::int32_t r) const noexcept { return data + static_cast<std::int64_t>(r) * stride; }

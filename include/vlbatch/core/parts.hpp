@@ -14,17 +14,18 @@
 namespace vlbatch::inline v0 {
 
 /// Vision lane, sampler, clock and observer, each with a default: `parts<async_vision>{}`.
-template <class Vision = inline_vision, sampler Sampler = default_sampler, engine_clock Clock = wall_clock, observer Observer = null_observer>
+template <class Vision = inline_vision, sampler Sampler = default_sampler, engine_clock Clock = wall_clock,
+          observer Observer = null_observer>
 struct parts {
   using vision_type = Vision;      ///< settings of the vision lane
   using sampler_type = Sampler;    ///< chooses tokens
   using clock_type = Clock;        ///< gives time
   using observer_type = Observer;  ///< watches
 
-  Vision vision{};      ///< settings of the vision lane
-  Sampler choose{};     ///< chooses tokens
-  Clock clock{};        ///< gives time
-  Observer watch{};     ///< watches
+  Vision vision{};   ///< settings of the vision lane
+  Sampler choose{};  ///< chooses tokens
+  Clock clock{};     ///< gives time
+  Observer watch{};  ///< watches
 };
 
 /// Settings of an engine that are no policy's business.

@@ -11,8 +11,8 @@
 
 namespace vlbatch::inline v0 {
 
-/// Trial ledger over a state and a plan: every `try_` enters its item if the whole plan stays legal, and says whether it did, so that a policy does no
-/// accounting. Cheap: one a plan. The scratch ledger is the policy's, so that planning allocates nothing in steady state.
+/// Trial ledger over a state and a plan: every `try_` enters its item if the whole plan stays legal, and says whether it did, so that a
+/// policy does no accounting. Cheap: one a plan. The scratch ledger is the policy's, so that planning allocates nothing in steady state.
 class plan_builder {
  public:
   /// Starts an empty plan. All three must outlive the builder.
@@ -41,8 +41,8 @@ class plan_builder {
     plan_.run.push_back({seq.id, num_tokens, pad_tokens});
     return true;
   }
-  /// True if \p seq can be admitted and every running and admitted sequence can still reach its longest answer without an eviction. Counts \p seq as admitted
-  /// if so (TensorRT-LLM calls this guaranteed no evict).
+  /// True if \p seq can be admitted and every running and admitted sequence can still reach its longest answer without an eviction. Counts
+  /// \p seq as admitted if so (TensorRT-LLM calls this guaranteed no evict).
   bool try_promise(const sequence_view& seq) {
     const std::int32_t blocks = state_.kv.blocks_for(seq.most_tokens());
     if (promised_ + blocks > state_.kv.free_blocks + state_.kv.evictable_blocks) return false;
@@ -51,7 +51,8 @@ class plan_builder {
   }
 
   /// Encodes up to \p tiles further tiles of an image. \return how many were entered
-  std::int32_t try_encode(const sequence_view& seq, std::int32_t image, std::int32_t tiles = std::numeric_limits<std::int32_t>::max(), std::int32_t lane = 0) {
+  std::int32_t try_encode(const sequence_view& seq, std::int32_t image, std::int32_t tiles = std::numeric_limits<std::int32_t>::max(),
+                          std::int32_t lane = 0) {
     const image_view& v = seq.images[static_cast<std::size_t>(image)];
     std::int32_t n = std::min(tiles, v.num_tiles - v.tiles_started);
     if (v.tokens_per_tile > 0) n = std::min(n, ledger_.free_encoder_tokens() / v.tokens_per_tile);
@@ -59,7 +60,8 @@ class plan_builder {
     plan_.encode.push_back({seq.id, image, v.tiles_started, n, lane});
     return n;
   }
-  /// Encodes what \p seq still needs, image by image, as far as the budget goes. \return true if after this plan every tile is ready or under way
+  /// Encodes what \p seq still needs, image by image, as far as the budget goes. \return true if after this plan every tile is ready or
+  /// under way
   bool try_encode_all(const sequence_view& seq, std::int32_t lane = 0) {
     for (std::int32_t i = 0; i < static_cast<std::int32_t>(seq.images.size()); ++i) {
       const image_view& v = seq.images[static_cast<std::size_t>(i)];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The one place where it is decided what a plan may do. `plan_builder` asks it while a policy plans; the engine replays a finished plan through it.
+/// The one place where it is decided what a plan may do. `plan_builder` asks it while a policy plans; the engine replays a finished plan
+/// through it.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,8 @@ struct objection {
   }
 };
 
-/// Trial account of a step: blocks, rows, sequences, encoder tokens and bytes after the items entered so far. Reused from step to step; enters
-/// only items that are possible and returns the objection otherwise. Not thread-safe.
+/// Trial account of a step: blocks, rows, sequences, encoder tokens and bytes after the items entered so far. Reused from step to step;
+/// enters only items that are possible and returns the objection otherwise. Not thread-safe.
 class plan_ledger {
  public:
   /// Starts an empty plan. \p state must outlive the plan.
@@ -62,7 +63,8 @@ class plan_ledger {
   /// True if the plan evicts \p seq.
   [[nodiscard]] bool evicts(const sequence_view& seq) const noexcept { return (named_[index(seq.slot)] & is_evicted) != 0; }
 
-  /// First position of \p seq whose embedding is not there, counting tiles that this plan encodes in the step; the number of known tokens if none is missing.
+  /// First position of \p seq whose embedding is not there, counting tiles that this plan encodes in the step; the number of known tokens
+  /// if none is missing.
   [[nodiscard]] std::int32_t ready_limit(const sequence_view& seq) const noexcept {
     std::int32_t limit = seq.prompt_tokens + seq.generated_tokens;
     for (std::size_t i = 0; i < seq.images.size(); ++i) {
@@ -79,7 +81,8 @@ class plan_ledger {
     n = static_cast<std::int32_t>(std::min<std::int64_t>(n, room));
     for (const image_view& image : seq.images) {  // an atomic image is taken whole or not at all
       const std::int32_t end = seq.computed_tokens + n;
-      if (image.atomic && image.first_position < end && end < image.first_position + image.num_tokens) n = image.first_position - seq.computed_tokens;
+      if (image.atomic && image.first_position < end && end < image.first_position + image.num_tokens)
+        n = image.first_position - seq.computed_tokens;
     }
     return std::max(n, 0);
   }
@@ -99,7 +102,8 @@ class plan_ledger {
         return {"chunk ends inside an atomic image", end, image.first_position + image.num_tokens};
       }
     }
-    if (num_tokens > free_rows() - pad_tokens) return {"more rows than max_num_batched_tokens leaves", std::int64_t{num_tokens} + pad_tokens, free_rows()};
+    if (num_tokens > free_rows() - pad_tokens)
+      return {"more rows than max_num_batched_tokens leaves", std::int64_t{num_tokens} + pad_tokens, free_rows()};
     const std::int32_t blocks = kv.blocks_for(end) - seq.kv_blocks;
     if (blocks > free_blocks_) return {"more KV blocks than are free", blocks, free_blocks_};
     const bool admits = seq.where == phase::waiting;
@@ -119,18 +123,22 @@ class plan_ledger {
   }
 
   /// Enters an encode item.
-  [[nodiscard]] objection encode(const sequence_view& seq, std::int32_t image_index, std::int32_t first_tile, std::int32_t num_tiles, std::int32_t lane) {
+  [[nodiscard]] objection encode(const sequence_view& seq, std::int32_t image_index, std::int32_t first_tile, std::int32_t num_tiles,
+                                 std::int32_t lane) {
     const auto num_images = static_cast<std::int32_t>(seq.images.size());
     if (image_index < 0 || image_index >= num_images) return {"no such image", image_index, num_images};
-    if (lane < 0 || lane >= static_cast<std::int32_t>(state_->lanes.size())) return {"no such vision lane", lane, static_cast<std::int64_t>(state_->lanes.size())};
+    if (lane < 0 || lane >= static_cast<std::int32_t>(state_->lanes.size()))
+      return {"no such vision lane", lane, static_cast<std::int64_t>(state_->lanes.size())};
     if (evicts(seq)) return {"image of a sequence that the plan evicts or drops", 1, 0};
     const image_view& image = seq.images[static_cast<std::size_t>(image_index)];
     if (image.state == image_state::consumed) return {"image is already consumed", image_index, 0};
     if (first_tile != image.tiles_started) return {"first tile is not the next one", first_tile, image.tiles_started};
-    if (num_tiles < 1 || num_tiles > image.num_tiles - first_tile) return {"tile count out of range", num_tiles, image.num_tiles - first_tile};
+    if (num_tiles < 1 || num_tiles > image.num_tiles - first_tile)
+      return {"tile count out of range", num_tiles, image.num_tiles - first_tile};
     for (std::int32_t i = 0; i < image_index; ++i) {  // in order, so that what is ready can always be consumed
       const image_view& before = seq.images[static_cast<std::size_t>(i)];
-      if (before.state != image_state::consumed && before.tiles_started + planned(seq, i) < before.num_tiles) return {"an earlier image is not encoded first", image_index, i};
+      if (before.state != image_state::consumed && before.tiles_started + planned(seq, i) < before.num_tiles)
+        return {"an earlier image is not encoded first", image_index, i};
     }
     if (planned(seq, image_index) > 0) return {"image named twice", 2, 1};
     const std::int32_t tokens = num_tiles * image.tokens_per_tile;
@@ -159,7 +167,8 @@ class plan_ledger {
   [[nodiscard]] objection evict(const sequence_view& seq, eviction how) {
     if (names(seq)) return {"sequence named twice", 2, 1};
     if (seq.where != phase::running) return {"only a running sequence can be evicted", 1, 0};
-    if (how == eviction::swap && state_->kv.host_free_blocks < seq.kv_blocks) return {"no host memory to swap to, in blocks", seq.kv_blocks, state_->kv.host_free_blocks};
+    if (how == eviction::swap && state_->kv.host_free_blocks < seq.kv_blocks)
+      return {"no host memory to swap to, in blocks", seq.kv_blocks, state_->kv.host_free_blocks};
     name(seq, is_named | is_evicted);
     free_blocks_ += seq.releasable_blocks;
     --sequences_;
@@ -228,12 +237,14 @@ class plan_ledger {
     }
     return 0;
   }
-  // All new entries of the plan together must fit beside everything that the youngest asker may not drop: strict for the others, simple, and safe.
+  // All new entries of the plan together must fit beside everything that the youngest asker may not drop: strict for the others, simple,
+  // and safe.
   [[nodiscard]] objection encoder_room(std::int64_t more) const {
     const encoder_budget& b = state_->encoder;
     const std::int64_t wanted = encoder_bytes_ + more;
     if (wanted <= b.free_bytes) return {};
-    const std::int64_t have = b.cache != nullptr && youngest_encoder_ != nullptr ? b.cache->available_for(*youngest_encoder_, named_) : b.free_bytes;
+    const std::int64_t have =
+        b.cache != nullptr && youngest_encoder_ != nullptr ? b.cache->available_for(*youngest_encoder_, named_) : b.free_bytes;
     if (wanted > have) return {"more encoder cache bytes than can be had", wanted, have};
     return {};
   }
@@ -245,12 +256,13 @@ class plan_ledger {
   std::int32_t encoder_tokens_ = 0;
   std::int64_t encoder_bytes_ = 0;
   const sequence_view* youngest_encoder_ = nullptr;
-  std::vector<char> named_;                        // by slot
-  std::vector<std::vector<tiles>> inline_tiles_;   // by slot
+  std::vector<char> named_;                       // by slot
+  std::vector<std::vector<tiles>> inline_tiles_;  // by slot
   std::vector<seq_slot> touched_;
 };
 
-/// Replays \p plan through \p ledger. \return the first objection, with \p where set to the item ("run[2]: sequence 17"); empty if the plan is legal
+/// Replays \p plan through \p ledger. \return the first objection, with \p where set to the item ("run[2]: sequence 17"); empty if the plan
+/// is legal
 [[nodiscard]] inline objection check_plan(const scheduler_state& state, const step_plan& plan, plan_ledger& ledger, std::string& where) {
   ledger.begin(state);
   const auto at = [&](const char* list, std::size_t i, seq_id id) {
@@ -260,7 +272,8 @@ class plan_ledger {
     for (std::size_t i = 0; i < items.size(); ++i) {
       const seq_id id = id_of(items[i]);
       const sequence_view* seq = state.table.find(id);
-      objection o = seq == nullptr ? objection{"sequence is not live", static_cast<std::int64_t>(id), state.table.size()} : enter(*seq, items[i]);
+      objection o =
+          seq == nullptr ? objection{"sequence is not live", static_cast<std::int64_t>(id), state.table.size()} : enter(*seq, items[i]);
       if (o) {
         at(list, i, id);
         return o;
@@ -270,14 +283,19 @@ class plan_ledger {
   };
   const auto id_of = [](const auto& item) { return item.id; };
   if (auto o = each("drop", plan.drop, id_of, [&](const sequence_view& s, const drop_item&) { return ledger.drop(s); })) return o;
-  if (auto o = each("evict", plan.evict, id_of, [&](const sequence_view& s, const evict_item& i) { return ledger.evict(s, i.how); })) return o;
-  if (auto o = each("resume", plan.resume, [](seq_id id) { return id; }, [&](const sequence_view& s, seq_id) { return ledger.resume(s); })) return o;
+  if (auto o = each("evict", plan.evict, id_of, [&](const sequence_view& s, const evict_item& i) { return ledger.evict(s, i.how); }))
+    return o;
+  if (auto o = each(
+          "resume", plan.resume, [](seq_id id) { return id; }, [&](const sequence_view& s, seq_id) { return ledger.resume(s); }))
+    return o;
   if (auto o = each("encode", plan.encode, id_of, [&](const sequence_view& s, const encode_item& i) {
         return ledger.encode(s, i.image, i.first_tile, i.num_tiles, i.lane);
       })) {
     return o;
   }
-  if (auto o = each("run", plan.run, id_of, [&](const sequence_view& s, const run_item& i) { return ledger.run(s, i.num_tokens, i.pad_tokens); })) return o;
+  if (auto o = each("run", plan.run, id_of,
+                    [&](const sequence_view& s, const run_item& i) { return ledger.run(s, i.num_tokens, i.pad_tokens); }))
+    return o;
   if (auto o = ledger.empty_rows(plan.empty_rows)) {
     where = "empty_rows";
     return o;

@@ -24,9 +24,11 @@ struct text_part {
   std::string text;  ///< UTF-8
 };
 
-/// Image of a message: a file to read, the bytes of an encoded picture, or decoded pixels. Shared, so that 200 requests may hold one picture.
+/// Image of a message: a file to read, the bytes of an encoded picture, or decoded pixels. Shared, so that 200 requests may hold one
+/// picture.
 struct image_part {
-  std::variant<std::string, std::shared_ptr<const std::vector<std::byte>>, std::shared_ptr<const image_buffer>> source;  ///< path, bytes or pixels
+  std::variant<std::string, std::shared_ptr<const std::vector<std::byte>>, std::shared_ptr<const image_buffer>>
+      source;  ///< path, bytes or pixels
 };
 
 /// Part of a message, in the order it is read.
@@ -40,11 +42,11 @@ struct message {
 
 /// How the next token is chosen.
 struct sampling_params {
-  float temperature = 0.0F;   ///< 0: greedy
-  std::int32_t top_k = 0;     ///< keep the k likeliest tokens; 0: all
-  float top_p = 1.0F;         ///< keep the smallest set of likeliest tokens whose probabilities sum to at least this, after top_k
-  std::uint64_t seed = 0;     ///< key of the counter-based random numbers: draws depend on (seed, position) alone
-  bool logprobs = false;      ///< record the log-probability of each chosen token under the model's own distribution
+  float temperature = 0.0F;  ///< 0: greedy
+  std::int32_t top_k = 0;    ///< keep the k likeliest tokens; 0: all
+  float top_p = 1.0F;        ///< keep the smallest set of likeliest tokens whose probabilities sum to at least this, after top_k
+  std::uint64_t seed = 0;    ///< key of the counter-based random numbers: draws depend on (seed, position) alone
+  bool logprobs = false;     ///< record the log-probability of each chosen token under the model's own distribution
   friend bool operator==(const sampling_params&, const sampling_params&) = default;
 };
 
@@ -103,29 +105,29 @@ enum class finish_reason : std::uint8_t {
 
 /// When things happened to a request, on the engine's clock. `never` where it did not.
 struct timings {
-  time_point arrival = never;        ///< scheduled arrival
-  time_point prepare_start = never;  ///< a preparation thread took it up
-  time_point prepared = never;       ///< tokens and pixels ready
-  time_point encode_start = never;   ///< first tile given to a lane
-  time_point encoded = never;        ///< last tile ready
+  time_point arrival = never;          ///< scheduled arrival
+  time_point prepare_start = never;    ///< a preparation thread took it up
+  time_point prepared = never;         ///< tokens and pixels ready
+  time_point encode_start = never;     ///< first tile given to a lane
+  time_point encoded = never;          ///< last tile ready
   time_point first_scheduled = never;  ///< first step that computed a token of it
-  time_point first_token = never;    ///< TTFT = first_token - arrival
-  time_point last_token = never;     ///< last token existed
-  time_point finished = never;       ///< result complete
+  time_point first_token = never;      ///< TTFT = first_token - arrival
+  time_point last_token = never;       ///< last token existed
+  time_point finished = never;         ///< result complete
 };
 
 /// What came of a request.
 struct result {
-  seq_id id{};                        ///< as returned by submit
-  status outcome = status::failed;    ///< how it ended
-  std::string reason;                 ///< one line, empty when finished
-  std::vector<std::int32_t> tokens;   ///< generated ids, the end token left out
-  std::string text;                   ///< the answer
+  seq_id id{};                                 ///< as returned by submit
+  status outcome = status::failed;             ///< how it ended
+  std::string reason;                          ///< one line, empty when finished
+  std::vector<std::int32_t> tokens;            ///< generated ids, the end token left out
+  std::string text;                            ///< the answer
   finish_reason finish = finish_reason::none;  ///< why it ends
-  std::vector<float> logprobs;        ///< one a token, natural logarithm, if asked
-  std::int32_t prompt_tokens = 0;     ///< image placeholders included
-  std::int32_t preemptions = 0;       ///< how often it was evicted
-  timings when;                       ///< when things happened
+  std::vector<float> logprobs;                 ///< one a token, natural logarithm, if asked
+  std::int32_t prompt_tokens = 0;              ///< image placeholders included
+  std::int32_t preemptions = 0;                ///< how often it was evicted
+  timings when;                                ///< when things happened
 };
 
 /// Spelling for tables and JSON.

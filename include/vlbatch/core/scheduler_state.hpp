@@ -51,24 +51,24 @@ enum class phase : std::uint8_t { waiting, running, swapped, swapping_out, swapp
 
 /// One sequence: all a policy may know of it. The true output length is not in it.
 struct sequence_view {
-  seq_id id{};                     ///< identity
-  seq_slot slot = 0;               ///< dense index for a policy's own per-sequence state
-  client_id client{};              ///< who sent it
-  session_id session{};            ///< conversation
-  int priority = 0;                ///< larger is more urgent
-  slo target;                      ///< optional objectives
-  time_point arrival = never;      ///< scheduled arrival
-  time_point first_token = never;  ///< when its first token existed
-  time_point last_token = never;   ///< when its newest token existed
-  std::int32_t prompt_tokens = 0;     ///< known from the start, placeholders included
-  std::int32_t cached_tokens = 0;     ///< prompt tokens that came from a shared prefix
-  std::int32_t computed_tokens = 0;   ///< tokens whose KV is stored
-  std::int32_t in_flight_tokens = 0;  ///< tokens of the step under way
-  std::int32_t generated_tokens = 0;  ///< answer so far
-  std::int32_t max_new_tokens = 0;    ///< the request's cap
-  std::int32_t kv_blocks = 0;         ///< blocks it holds
-  std::int32_t releasable_blocks = 0;  ///< blocks that evicting it would free
-  std::int32_t preemptions = 0;        ///< how often it was evicted
+  seq_id id{};                                      ///< identity
+  seq_slot slot = 0;                                ///< dense index for a policy's own per-sequence state
+  client_id client{};                               ///< who sent it
+  session_id session{};                             ///< conversation
+  int priority = 0;                                 ///< larger is more urgent
+  slo target;                                       ///< optional objectives
+  time_point arrival = never;                       ///< scheduled arrival
+  time_point first_token = never;                   ///< when its first token existed
+  time_point last_token = never;                    ///< when its newest token existed
+  std::int32_t prompt_tokens = 0;                   ///< known from the start, placeholders included
+  std::int32_t cached_tokens = 0;                   ///< prompt tokens that came from a shared prefix
+  std::int32_t computed_tokens = 0;                 ///< tokens whose KV is stored
+  std::int32_t in_flight_tokens = 0;                ///< tokens of the step under way
+  std::int32_t generated_tokens = 0;                ///< answer so far
+  std::int32_t max_new_tokens = 0;                  ///< the request's cap
+  std::int32_t kv_blocks = 0;                       ///< blocks it holds
+  std::int32_t releasable_blocks = 0;               ///< blocks that evicting it would free
+  std::int32_t preemptions = 0;                     ///< how often it was evicted
   std::optional<std::int32_t> predicted_remaining;  ///< filled by an optional engine-owned predictor
   phase where = phase::waiting;                     ///< where it is
   std::span<const image_view> images{};             ///< in the order of their positions
@@ -80,9 +80,7 @@ struct sequence_view {
   /// True while it computes tokens that were known before its next one: prompt, or recomputation after a preemption.
   [[nodiscard]] constexpr bool in_prefill() const noexcept { return generated_tokens == 0 || remaining() > 1; }
   /// Tokens whose KV it needs in the worst case: the last generated token is never stored.
-  [[nodiscard]] constexpr std::int32_t most_tokens() const noexcept {
-    return std::max(prompt_tokens, prompt_tokens + max_new_tokens - 1);
-  }
+  [[nodiscard]] constexpr std::int32_t most_tokens() const noexcept { return std::max(prompt_tokens, prompt_tokens + max_new_tokens - 1); }
 };
 
 /// Bounds of a step.
@@ -135,7 +133,8 @@ class cost_estimator {
  public:
   constexpr cost_estimator() = default;
   /// Estimates with \p f on \p context, which must outlive it.
-  constexpr cost_estimator(const void* context, duration (*f)(const void*, const batch_shape&)) noexcept : context_(context), function_(f) {}
+  constexpr cost_estimator(const void* context, duration (*f)(const void*, const batch_shape&)) noexcept
+      : context_(context), function_(f) {}
   /// Time that a step of shape \p b would take; empty without a model.
   [[nodiscard]] std::optional<duration> operator()(const batch_shape& b) const {
     if (function_ == nullptr) return std::nullopt;
@@ -151,16 +150,16 @@ class cost_estimator {
 
 /// What `plan()` reads. Valid during the call; the engine keeps it up to date between calls instead of rebuilding it.
 struct scheduler_state {
-  time_point now{};                    ///< read before the plan
-  limits lim;                          ///< the policy's own limits
-  const sequence_table& table;         ///< every live sequence by slot or id
-  std::span<const seq_slot> waiting;   ///< by (arrival, id), also after preemption
-  std::span<const seq_slot> running;   ///< by admission
-  std::span<const seq_slot> swapped;   ///< by eviction
-  kv_budget kv;                        ///< blocks
-  encoder_budget encoder;              ///< bytes of embeddings
-  std::span<const lane_view> lanes;    ///< vision lanes
-  cost_estimator estimate;             ///< planner's cost model
+  time_point now{};                   ///< read before the plan
+  limits lim;                         ///< the policy's own limits
+  const sequence_table& table;        ///< every live sequence by slot or id
+  std::span<const seq_slot> waiting;  ///< by (arrival, id), also after preemption
+  std::span<const seq_slot> running;  ///< by admission
+  std::span<const seq_slot> swapped;  ///< by eviction
+  kv_budget kv;                       ///< blocks
+  encoder_budget encoder;             ///< bytes of embeddings
+  std::span<const lane_view> lanes;   ///< vision lanes
+  cost_estimator estimate;            ///< planner's cost model
 };
 
 }  // namespace vlbatch::inline v0

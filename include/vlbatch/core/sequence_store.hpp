@@ -21,16 +21,17 @@ namespace vlbatch::inline v0 {
 
 /// What the engine knows of a live sequence beyond its view.
 struct sequence_record {
-  arrived_request origin;                      ///< request, tokens and pixels
-  std::vector<std::int32_t> tokens;            ///< prompt, then what was generated
-  std::vector<image_view> images;              ///< what the view's `images` shows
-  std::vector<std::uint64_t> entries;          ///< encoder cache entry of each image; 0 when detached
-  text_stream text;                            ///< answer as text
-  result outcome;                              ///< filled as it goes
-  std::int32_t computed_before = 0;            ///< most tokens ever computed: computing them again is recomputation
+  arrived_request origin;              ///< request, tokens and pixels
+  std::vector<std::int32_t> tokens;    ///< prompt, then what was generated
+  std::vector<image_view> images;      ///< what the view's `images` shows
+  std::vector<std::uint64_t> entries;  ///< encoder cache entry of each image; 0 when detached
+  text_stream text;                    ///< answer as text
+  result outcome;                      ///< filled as it goes
+  std::int32_t computed_before = 0;    ///< most tokens ever computed: computing them again is recomputation
 };
 
-/// Live sequences: views by slot, records beside them, and the queues that a policy sees. Kept up to date, never rebuilt. The engine's thread alone.
+/// Live sequences: views by slot, records beside them, and the queues that a policy sees. Kept up to date, never rebuilt. The engine's
+/// thread alone.
 class sequence_store {
  public:
   /// Views of all live sequences.
@@ -123,8 +124,13 @@ class sequence_store {
       if (r.entries[i] != 0) continue;
       const prepared_image& p = r.origin.ready->images[i];
       image_view& image = r.images[i];
-      image = {.first_position = p.first_position, .num_tokens = p.num_tokens, .num_tiles = p.pixels->num_tiles, .atomic = p.atomic,
-               .tokens_per_tile = p.tokens_per_tile, .bytes = p.embedding_rows() * bytes_per_embedding, .tile_positions = p.tile_positions};
+      image = {.first_position = p.first_position,
+               .num_tokens = p.num_tokens,
+               .num_tiles = p.pixels->num_tiles,
+               .atomic = p.atomic,
+               .tokens_per_tile = p.tokens_per_tile,
+               .bytes = p.embedding_rows() * bytes_per_embedding,
+               .tile_positions = p.tile_positions};
       r.entries[i] = cache.attach(p.pixels, image.bytes, {&v, &image}).id;
     }
   }

@@ -38,8 +38,8 @@ enum class eviction : std::uint8_t {
 
 /// Take the KV from a running sequence. It waits in arrival order (recompute) or among the swapped.
 struct evict_item {
-  seq_id id{};                           ///< which sequence
-  eviction how = eviction::recompute;    ///< how it comes back
+  seq_id id{};                         ///< which sequence
+  eviction how = eviction::recompute;  ///< how it comes back
   friend bool operator==(const evict_item&, const evict_item&) = default;
 };
 
@@ -52,13 +52,13 @@ struct drop_item {
 
 /// What one step does. Reused from step to step: clear() keeps the memory.
 struct step_plan {
-  std::vector<run_item> run;            ///< at most one item a sequence
-  std::vector<encode_item> encode;      ///< at most one item an image
-  std::vector<evict_item> evict;        ///< carried out before run
-  std::vector<seq_id> resume;           ///< swapped sequences to bring back
-  std::vector<drop_item> drop;          ///< carried out first
-  std::int32_t empty_rows = 0;          ///< rows computed for nobody (lockstep batching)
-  std::optional<time_point> wake_at;    ///< nothing to run before then
+  std::vector<run_item> run;          ///< at most one item a sequence
+  std::vector<encode_item> encode;    ///< at most one item an image
+  std::vector<evict_item> evict;      ///< carried out before run
+  std::vector<seq_id> resume;         ///< swapped sequences to bring back
+  std::vector<drop_item> drop;        ///< carried out first
+  std::int32_t empty_rows = 0;        ///< rows computed for nobody (lockstep batching)
+  std::optional<time_point> wake_at;  ///< nothing to run before then
 
   /// Empties it without giving memory back.
   void clear() noexcept {
@@ -71,9 +71,7 @@ struct step_plan {
     wake_at.reset();
   }
   /// True if the step would do nothing.
-  [[nodiscard]] bool empty() const noexcept {
-    return run.empty() && encode.empty() && evict.empty() && resume.empty() && drop.empty();
-  }
+  [[nodiscard]] bool empty() const noexcept { return run.empty() && encode.empty() && evict.empty() && resume.empty() && drop.empty(); }
   friend bool operator==(const step_plan&, const step_plan&) = default;
 };
 

@@ -13,8 +13,8 @@
 
 namespace vlbatch::inline v0 {
 
-/// Turns the bytes of tokens into text that can be shown. Bytes that may be the beginning of a character, and text that may be the beginning of a stop
-/// string, are held back until it is certain; nothing is ever lost or taken back. Pieces put together equal the whole.
+/// Turns the bytes of tokens into text that can be shown. Bytes that may be the beginning of a character, and text that may be the
+/// beginning of a stop string, are held back until it is certain; nothing is ever lost or taken back. Pieces put together equal the whole.
 class text_stream {
  public:
   /// The answer ends before the first occurrence of any of \p stops. Empty strings are ignored.

@@ -13,7 +13,8 @@ namespace vlbatch::inline v0 {
 /// Identity of a request for its whole life. Unique within one engine, increasing in the order of submission.
 enum class seq_id : std::uint64_t {};
 
-/// Dense index of a live sequence, stable while it lives and reused afterwards: a policy's own per-sequence state is an array indexed by it.
+/// Dense index of a live sequence, stable while it lives and reused afterwards: a policy's own per-sequence state is an array indexed by
+/// it.
 using seq_slot = std::int32_t;
 
 /// Who sent a request (fair schedulers account by it). 0 when nobody cares.
@@ -75,13 +76,9 @@ template <class Int>
 /// Literals for byte counts: `256_MiB`.
 inline namespace literals {
 /// Kibibytes.
-[[nodiscard]] constexpr std::int64_t operator""_KiB(unsigned long long n) noexcept {
-  return static_cast<std::int64_t>(n) * 1024;
-}
+[[nodiscard]] constexpr std::int64_t operator""_KiB(unsigned long long n) noexcept { return static_cast<std::int64_t>(n) * 1024; }
 /// Mebibytes.
-[[nodiscard]] constexpr std::int64_t operator""_MiB(unsigned long long n) noexcept {
-  return static_cast<std::int64_t>(n) * 1024 * 1024;
-}
+[[nodiscard]] constexpr std::int64_t operator""_MiB(unsigned long long n) noexcept { return static_cast<std::int64_t>(n) * 1024 * 1024; }
 /// Gibibytes.
 [[nodiscard]] constexpr std::int64_t operator""_GiB(unsigned long long n) noexcept {
   return static_cast<std::int64_t>(n) * 1024 * 1024 * 1024;

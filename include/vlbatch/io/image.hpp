@@ -15,12 +15,12 @@ namespace vlbatch::inline v0 {
 
 /// Bounds and choices of decoding. Bounds are checked from the header, before any pixel memory is allocated.
 struct image_decode_options {
-  std::int32_t max_width = 16384;                 ///< wider pictures are refused
-  std::int32_t max_height = 16384;                ///< higher pictures are refused
-  std::int64_t max_pixels = 64LL * 1024 * 1024;   ///< larger pictures are refused
-  std::uint8_t background[3] = {255, 255, 255};   ///< RGB under transparent pixels
-  bool composite_alpha = false;                   ///< false: drop alpha as Pillow's convert("RGB") does; true: composite over `background`
-  bool apply_exif_orientation = false;            ///< false: as Pillow's Image.open (the reference processors ignore EXIF); true: turn upright
+  std::int32_t max_width = 16384;                ///< wider pictures are refused
+  std::int32_t max_height = 16384;               ///< higher pictures are refused
+  std::int64_t max_pixels = 64LL * 1024 * 1024;  ///< larger pictures are refused
+  std::uint8_t background[3] = {255, 255, 255};  ///< RGB under transparent pixels
+  bool composite_alpha = false;                  ///< false: drop alpha as Pillow's convert("RGB") does; true: composite over `background`
+  bool apply_exif_orientation = false;  ///< false: as Pillow's Image.open (the reference processors ignore EXIF); true: turn upright
   friend bool operator==(const image_decode_options&, const image_decode_options&) = default;
 };
 

@@ -18,16 +18,16 @@
 
 namespace vlbatch::inline v0 {
 
-/// Pool of blocks and the table of each sequence. Blocks go out lowest first at the start and last-freed first later, so that memory is reused while
-/// it is warm. Block tables as in vLLM's PagedAttention (Kwon et al., SOSP 2023).
+/// Pool of blocks and the table of each sequence. Blocks go out lowest first at the start and last-freed first later, so that memory is
+/// reused while it is warm. Block tables as in vLLM's PagedAttention (Kwon et al., SOSP 2023).
 class block_tables {
  public:
   /// Takes the storage of \p blocks blocks of \p block_size tokens. \throws invalid_argument with both numbers if there is not one block
   void bind(const kv_binding& binding, std::int64_t blocks, std::int32_t block_size, const std::string& capacity) {
     const std::int64_t block_bytes = binding.shape.bytes_per_token() * block_size;
     if (blocks < 1) {
-      throw invalid_argument("KV cache: capacity of " + capacity + " is less than one block of " + std::to_string(block_size) + " tokens = " +
-                             std::to_string(block_bytes) + " bytes");
+      throw invalid_argument("KV cache: capacity of " + capacity + " is less than one block of " + std::to_string(block_size) +
+                             " tokens = " + std::to_string(block_bytes) + " bytes");
     }
     blocks = std::min<std::int64_t>(blocks, 1 << 30);
     shape_ = binding.shape;
@@ -44,7 +44,9 @@ class block_tables {
   }
   /// Blocks and tokens in use.
   [[nodiscard]] kv_usage usage() const noexcept {
-    return {.blocks_used = total_ - static_cast<std::int32_t>(free_.size()), .peak_blocks_used = peak_, .tokens_stored = tokens_,
+    return {.blocks_used = total_ - static_cast<std::int32_t>(free_.size()),
+            .peak_blocks_used = peak_,
+            .tokens_stored = tokens_,
             .sequences = static_cast<std::int32_t>(tables_.size())};
   }
   /// Blocks that \p id holds.
@@ -97,9 +99,14 @@ class block_tables {
       widest = std::max(widest, rows_.back().size());
     }
     matrix_.assign(ids.size() * widest, -1);
-    for (std::size_t s = 0; s < rows_.size(); ++s) std::copy(rows_[s].begin(), rows_[s].end(), matrix_.begin() + static_cast<std::ptrdiff_t>(s * widest));
-    return {.data = storage_.get(), .block_table = matrix_.data(), .num_sequences = static_cast<std::int32_t>(ids.size()),
-            .max_blocks = static_cast<std::int32_t>(widest), .block_size = block_size_, .shape = shape_};
+    for (std::size_t s = 0; s < rows_.size(); ++s)
+      std::copy(rows_[s].begin(), rows_[s].end(), matrix_.begin() + static_cast<std::ptrdiff_t>(s * widest));
+    return {.data = storage_.get(),
+            .block_table = matrix_.data(),
+            .num_sequences = static_cast<std::int32_t>(ids.size()),
+            .max_blocks = static_cast<std::int32_t>(widest),
+            .block_size = block_size_,
+            .shape = shape_};
   }
 
  private:

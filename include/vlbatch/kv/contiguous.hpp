@@ -12,15 +12,15 @@
 
 namespace vlbatch::inline v0 {
 
-/// One piece of memory for each sequence, as long as the longest sequence may become: a paged cache with one block a sequence. Simple, and wasteful by
-/// nature: what a short sequence does not use nobody else can.
+/// One piece of memory for each sequence, as long as the longest sequence may become: a paged cache with one block a sequence. Simple, and
+/// wasteful by nature: what a short sequence does not use nobody else can.
 class contiguous_kv {
  public:
   /// Capacity, in bytes or in sequences.
   struct settings {
-    std::int64_t bytes = 256_MiB;            ///< capacity; ignored if `sequences` is set
-    std::int32_t sequences = 0;              ///< capacity in sequences; 0: by `bytes`
-    std::int32_t tokens_per_sequence = 0;    ///< longest sequence; 0: what the model can take
+    std::int64_t bytes = 256_MiB;          ///< capacity; ignored if `sequences` is set
+    std::int32_t sequences = 0;            ///< capacity in sequences; 0: by `bytes`
+    std::int32_t tokens_per_sequence = 0;  ///< longest sequence; 0: what the model can take
     friend bool operator==(const settings&, const settings&) = default;
   };
   /// What a kernel gets.
@@ -31,8 +31,8 @@ class contiguous_kv {
   /// \throws invalid_argument negative numbers
   explicit contiguous_kv(const settings& s) : settings_(s) {
     if (s.sequences < 0 || s.bytes < 0 || s.tokens_per_sequence < 0) {
-      throw invalid_argument("contiguous_kv: negative capacity (sequences " + std::to_string(s.sequences) + ", bytes " + std::to_string(s.bytes) +
-                             ", tokens_per_sequence " + std::to_string(s.tokens_per_sequence) + ")");
+      throw invalid_argument("contiguous_kv: negative capacity (sequences " + std::to_string(s.sequences) + ", bytes " +
+                             std::to_string(s.bytes) + ", tokens_per_sequence " + std::to_string(s.tokens_per_sequence) + ")");
     }
   }
 

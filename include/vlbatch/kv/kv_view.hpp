@@ -37,7 +37,8 @@ struct paged_kv_view {
   kv_shape shape;                             ///< what a token occupies
 
   /// Index of the first element of (\p block, \p layer, K or V, \p head), counted in elements of `shape.type`.
-  [[nodiscard]] constexpr std::int64_t offset(std::int32_t block, std::int32_t layer, std::int32_t k_or_v, std::int32_t head) const noexcept {
+  [[nodiscard]] constexpr std::int64_t offset(std::int32_t block, std::int32_t layer, std::int32_t k_or_v,
+                                              std::int32_t head) const noexcept {
     const std::int64_t outer = (static_cast<std::int64_t>(block) * shape.num_layers + layer) * 2 + k_or_v;
     return (outer * shape.num_kv_heads + head) * block_size * shape.head_dim;
   }

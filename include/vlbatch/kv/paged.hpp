@@ -12,15 +12,15 @@
 
 namespace vlbatch::inline v0 {
 
-/// Blocks of a fixed number of tokens, handed out one by one as a sequence grows (vLLM's PagedAttention). Little is lost to fragmentation: less than a
-/// block a sequence.
+/// Blocks of a fixed number of tokens, handed out one by one as a sequence grows (vLLM's PagedAttention). Little is lost to fragmentation:
+/// less than a block a sequence.
 class paged_kv {
  public:
   /// Capacity, in bytes or in blocks.
   struct settings {
-    std::int64_t bytes = 256_MiB;    ///< capacity; ignored if `blocks` is set
-    std::int32_t blocks = 0;         ///< capacity in blocks; 0: by `bytes`
-    std::int32_t block_size = 32;    ///< tokens of a block, 16 to 256
+    std::int64_t bytes = 256_MiB;  ///< capacity; ignored if `blocks` is set
+    std::int32_t blocks = 0;       ///< capacity in blocks; 0: by `bytes`
+    std::int32_t block_size = 32;  ///< tokens of a block, 16 to 256
     friend bool operator==(const settings&, const settings&) = default;
   };
   /// What a kernel gets.
@@ -30,8 +30,11 @@ class paged_kv {
   paged_kv() = default;
   /// \throws invalid_argument block size or capacity out of range
   explicit paged_kv(const settings& s) : settings_(s) {
-    if (s.block_size < 16 || s.block_size > 256) throw invalid_argument("paged_kv: block_size " + std::to_string(s.block_size) + " is not in 16..256");
-    if (s.blocks < 0 || s.bytes < 0) throw invalid_argument("paged_kv: negative capacity (blocks " + std::to_string(s.blocks) + ", bytes " + std::to_string(s.bytes) + ")");
+    if (s.block_size < 16 || s.block_size > 256)
+      throw invalid_argument("paged_kv: block_size " + std::to_string(s.block_size) + " is not in 16..256");
+    if (s.blocks < 0 || s.bytes < 0)
+      throw invalid_argument("paged_kv: negative capacity (blocks " + std::to_string(s.blocks) + ", bytes " + std::to_string(s.bytes) +
+                             ")");
   }
 
   /// "paged"

@@ -15,15 +15,15 @@ namespace vlbatch::inline v0 {
 
 /// Figures of statistics_adaptor.
 struct kv_statistics {
-  std::int64_t reserves = 0;           ///< calls of reserve
-  std::int64_t failed_reserves = 0;    ///< of these, refused (on demand or for want of blocks)
-  std::int64_t releases = 0;           ///< calls of release
-  std::int32_t peak_blocks_used = 0;   ///< high-water mark
-  double peak_fragmentation = 0.0;     ///< highest share of reserved slots that no token was reserved for
+  std::int64_t reserves = 0;          ///< calls of reserve
+  std::int64_t failed_reserves = 0;   ///< of these, refused (on demand or for want of blocks)
+  std::int64_t releases = 0;          ///< calls of release
+  std::int32_t peak_blocks_used = 0;  ///< high-water mark
+  double peak_fragmentation = 0.0;    ///< highest share of reserved slots that no token was reserved for
 };
 
-/// An allocator around \p Base that behaves like it, counts, and refuses reservations when told to (to test how an engine copes): instrumentation as
-/// an adaptor, as in RAPIDS rmm.
+/// An allocator around \p Base that behaves like it, counts, and refuses reservations when told to (to test how an engine copes):
+/// instrumentation as an adaptor, as in RAPIDS rmm.
 template <kv_allocator Base>
 class statistics_adaptor {
  public:
@@ -61,7 +61,8 @@ class statistics_adaptor {
     const kv_usage u = base_.usage();
     statistics_.peak_blocks_used = std::max(statistics_.peak_blocks_used, u.blocks_used);
     const double slots = static_cast<double>(u.blocks_used) * base_.budget().block_size;
-    if (slots > 0) statistics_.peak_fragmentation = std::max(statistics_.peak_fragmentation, 1.0 - static_cast<double>(u.tokens_stored) / slots);
+    if (slots > 0)
+      statistics_.peak_fragmentation = std::max(statistics_.peak_fragmentation, 1.0 - static_cast<double>(u.tokens_stored) / slots);
     return true;
   }
   /// As documented at kv_allocator.

@@ -43,10 +43,12 @@ struct tile_input {
 /// A vision-language model: immutable weights behind a cheap copyable handle.
 ///
 /// 1. `info()` never changes. `prepare(request)` decodes, resizes and tokenises; it is thread-safe and throws an `error` on bad input.
-/// 2. A `workspace` holds everything a call changes. Calls on different workspaces may run at the same time; each engine and each vision lane
+/// 2. A `workspace` holds everything a call changes. Calls on different workspaces may run at the same time; each engine and each vision
+/// lane
 ///    makes its own with `make_workspace(threads)`.
 /// 3. `encode(workspace, tiles)` fills the embeddings of every tile; a tile's embedding does not depend on the other tiles.
-/// 4. `forward(workspace, input, kv)` computes one step, storing KV for every real row, and returns a ticket; `wait(workspace, ticket)` returns when
+/// 4. `forward(workspace, input, kv)` computes one step, storing KV for every real row, and returns a ticket; `wait(workspace, ticket)`
+/// returns when
 ///    it is done. `logits(workspace)` is then `[input.logit_rows.size(), vocab_size]`, f32, host memory, valid until the next forward.
 /// 5. `allocate(bytes)` gives backend memory for KV blocks and embeddings.
 /// 6. `append_text(token, out)` appends the bytes that a token stands for; nothing for special tokens.

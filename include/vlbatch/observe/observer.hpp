@@ -16,19 +16,19 @@ namespace vlbatch::inline v0 {
 
 /// One step as it happened. Views are valid during the call.
 struct step_report {
-  std::int64_t index = 0;            ///< counts steps that ran something
-  time_point started{};              ///< before the plan
-  time_point planned{};              ///< after the plan
-  time_point launched{};             ///< after commit, in-step encodes and gather: the forward pass begins
-  time_point computed{};             ///< the forward pass is complete: tokens exist
-  std::int32_t rows = 0;             ///< rows computed, pads and empty rows included
-  std::int32_t prefill_rows = 0;     ///< of these, tokens of prompts or of recomputation
-  std::int32_t decode_rows = 0;      ///< of these, tokens decoded one by one
-  std::int32_t pad_tokens = 0;       ///< of these, pads
-  std::int32_t empty_rows = 0;       ///< of these, rows for nobody
-  std::int32_t recomputed_tokens = 0;  ///< tokens whose KV had been computed before an eviction
-  std::span<const run_item> run{};   ///< as planned and carried out
-  std::span<const tile_done> encoded{};///< tiles that became ready since the last report
+  std::int64_t index = 0;                ///< counts steps that ran something
+  time_point started{};                  ///< before the plan
+  time_point planned{};                  ///< after the plan
+  time_point launched{};                 ///< after commit, in-step encodes and gather: the forward pass begins
+  time_point computed{};                 ///< the forward pass is complete: tokens exist
+  std::int32_t rows = 0;                 ///< rows computed, pads and empty rows included
+  std::int32_t prefill_rows = 0;         ///< of these, tokens of prompts or of recomputation
+  std::int32_t decode_rows = 0;          ///< of these, tokens decoded one by one
+  std::int32_t pad_tokens = 0;           ///< of these, pads
+  std::int32_t empty_rows = 0;           ///< of these, rows for nobody
+  std::int32_t recomputed_tokens = 0;    ///< tokens whose KV had been computed before an eviction
+  std::span<const run_item> run{};       ///< as planned and carried out
+  std::span<const tile_done> encoded{};  ///< tiles that became ready since the last report
 };
 
 /// An observer has any of `on_arrival(const sequence_view&)`, `on_step(const step_report&)`, `on_encoded(const tile_done&, seq_id, image)`,

@@ -7,8 +7,9 @@
 
 namespace vlbatch::inline v0 {
 
-/// Uniform number in [0, 1) that depends on (\p seed, \p position) alone, so that a request's draws do not depend on its company, on preemption or on
-/// the order of steps. Two rounds of the SplitMix64 finaliser (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014) over the pair.
+/// Uniform number in [0, 1) that depends on (\p seed, \p position) alone, so that a request's draws do not depend on its company, on
+/// preemption or on the order of steps. Two rounds of the SplitMix64 finaliser (Steele, Lea, Flood: Fast splittable pseudorandom number
+/// generators, OOPSLA 2014) over the pair.
 [[nodiscard]] constexpr double counter_uniform(std::uint64_t seed, std::uint64_t position) noexcept {
   const auto mix = [](std::uint64_t z) {
     z += 0x9E3779B97F4A7C15ULL;

@@ -24,8 +24,8 @@ struct sampled_token {
   float logprob = 0.0F;     ///< natural logarithm of its probability under the model's own distribution, if asked
 };
 
-/// A sampler: `sample(logits [vocab], params, position)` where \p position is the index of the new token in its sequence. The result may depend on these
-/// arguments alone. Used by the engine's thread; may keep scratch.
+/// A sampler: `sample(logits [vocab], params, position)` where \p position is the index of the new token in its sequence. The result may
+/// depend on these arguments alone. Used by the engine's thread; may keep scratch.
 template <class S>
 concept sampler = std::movable<S> && requires(S s, std::span<const float> logits, const sampling_params& p) {
   { s.sample(logits, p, std::uint64_t{}) } -> std::same_as<sampled_token>;
@@ -87,7 +87,8 @@ class default_sampler {
     if (p.top_p < 1.0F) {  // smallest set with sum >= top_p; at least one
       double kept = 0.0;
       std::size_t n = 0;
-      while (n < candidates_.size() && (n == 0 || kept < static_cast<double>(p.top_p) * sum * (1.0 - 1e-7))) kept += candidates_[n++].weight;
+      while (n < candidates_.size() && (n == 0 || kept < static_cast<double>(p.top_p) * sum * (1.0 - 1e-7)))
+        kept += candidates_[n++].weight;
       candidates_.resize(n);
       sum = kept;
     }

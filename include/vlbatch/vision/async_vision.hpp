@@ -14,8 +14,8 @@
 
 namespace vlbatch::inline v0 {
 
-/// A worker thread with its own share of the threads encodes while the engine goes on decoding. The idea of an encoder beside a continuously batching
-/// language engine is LMDeploy's.
+/// A worker thread with its own share of the threads encodes while the engine goes on decoding. The idea of an encoder beside a
+/// continuously batching language engine is LMDeploy's.
 struct async_vision {
   std::int32_t threads = 1;    ///< threads of the lane; the step gets the rest, at least one
   std::int32_t max_batch = 8;  ///< tiles encoded together
@@ -34,7 +34,12 @@ struct async_vision {
 
     /// Starts the worker.
     lane(const Model& model, const async_vision& settings, const Clock& clock, std::int32_t threads, wakeup& wake)
-        : model_(model), clock_(&clock), max_batch_(static_cast<std::size_t>(std::max(settings.max_batch, 1))), wake_(&wake), workspace_(model_.make_workspace(threads)), worker_([this] { work(); }) {}
+        : model_(model),
+          clock_(&clock),
+          max_batch_(static_cast<std::size_t>(std::max(settings.max_batch, 1))),
+          wake_(&wake),
+          workspace_(model_.make_workspace(threads)),
+          worker_([this] { work(); }) {}
     lane(const lane&) = delete;
     lane& operator=(const lane&) = delete;
     /// Lets the batch under way end and drops the others.

@@ -20,17 +20,18 @@ namespace vlbatch::inline v0 {
 /// Settings of the encoder cache.
 struct encoder_cache_settings {
   std::int64_t bytes = 256_MiB;  ///< capacity
-  bool reuse = true;             ///< false: every use of a picture is encoded on its own, nothing is kept (to compare strategies by batching alone)
+  bool reuse = true;  ///< false: every use of a picture is encoded on its own, nothing is kept (to compare strategies by batching alone)
   friend bool operator==(const encoder_cache_settings&, const encoder_cache_settings&) = default;
 };
 
 /// Embeddings of the images of live sequences, and of images that may be asked for again.
 ///
-/// An entry is one picture (128-bit key, verified by comparison); sequences that use it are its sharers, and their `image_view`s are kept up to date here and
-/// nowhere else. Memory of an entry is reserved when its first tile is given to a lane. When there is no room, entries may be dropped and encoded again
-/// later: first those without sharers, least recently used first, then those whose sharers all wait and arrived after the sequence that asks. A running
-/// sequence never loses an embedding, and the oldest one always gets its turn, so that a small cache costs time and never an answer.
-/// Not thread-safe: the engine's thread alone uses it. Memory given to a lane is shared with it and outlives the entry if need be.
+/// An entry is one picture (128-bit key, verified by comparison); sequences that use it are its sharers, and their `image_view`s are kept
+/// up to date here and nowhere else. Memory of an entry is reserved when its first tile is given to a lane. When there is no room, entries
+/// may be dropped and encoded again later: first those without sharers, least recently used first, then those whose sharers all wait and
+/// arrived after the sequence that asks. A running sequence never loses an embedding, and the oldest one always gets its turn, so that a
+/// small cache costs time and never an answer. Not thread-safe: the engine's thread alone uses it. Memory given to a lane is shared with it
+/// and outlives the entry if need be.
 class encoder_cache {
  public:
   /// Source of backend memory: zeroed bytes.
@@ -111,8 +112,8 @@ class encoder_cache {
     return settings_.bytes - kept;
   }
 
-  /// Makes the entry resident, dropping others as described above. \pre entry.bytes <= available_for(asker, named) less what was reserved since
-  /// \return false if there is no room
+  /// Makes the entry resident, dropping others as described above. \pre entry.bytes <= available_for(asker, named) less what was reserved
+  /// since \return false if there is no room
   bool reserve(entry& e, const sequence_view& asker, const named_slots& named) {
     if (e.memory) return true;
     while (used_ + e.bytes > settings_.bytes) {
@@ -141,7 +142,8 @@ class encoder_cache {
     update_views(e);
     forget_if_useless(e);
   }
-  /// A lane could not encode a tile of the entry: nobody new may share it. Its sharers are the engine's to fail; tiles under way still complete.
+  /// A lane could not encode a tile of the entry: nobody new may share it. Its sharers are the engine's to fail; tiles under way still
+  /// complete.
   void mark_failed(entry& e) {
     e.failed = true;
     forget_key(e);

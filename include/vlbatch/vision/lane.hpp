@@ -29,17 +29,18 @@ struct tile_job {
 
 /// A tile that left a lane.
 struct tile_done {
-  std::uint64_t entry = 0;   ///< encoder cache entry
-  std::int32_t tile = 0;     ///< which tile of it
-  time_point started{};      ///< when its batch began
-  time_point ended{};        ///< when its batch was done
-  std::int32_t batch = 0;    ///< tiles of its batch
-  std::string error;         ///< why it failed, empty if it did not
+  std::uint64_t entry = 0;  ///< encoder cache entry
+  std::int32_t tile = 0;    ///< which tile of it
+  time_point started{};     ///< when its batch began
+  time_point ended{};       ///< when its batch was done
+  std::int32_t batch = 0;   ///< tiles of its batch
+  std::string error;        ///< why it failed, empty if it did not
 };
 
-/// A vision lane of \p Settings for a model and a clock: constructed as `lane(model, settings, clock, threads, wakeup)`, where `wakeup` is to be notified
-/// when tiles are done. `start` takes a tile, `flush` begins the work given since the last flush (an in-step lane does it there and then), `poll`
-/// moves finished tiles to the end of a vector, in the order they were started. Destruction waits for tiles under way. Used by the engine's thread.
+/// A vision lane of \p Settings for a model and a clock: constructed as `lane(model, settings, clock, threads, wakeup)`, where `wakeup` is
+/// to be notified when tiles are done. `start` takes a tile, `flush` begins the work given since the last flush (an in-step lane does it
+/// there and then), `poll` moves finished tiles to the end of a vector, in the order they were started. Destruction waits for tiles under
+/// way. Used by the engine's thread.
 template <class L>
 concept vision_lane = requires(L l, const L cl, tile_job job, std::vector<tile_done>& done) {
   { L::in_step } -> std::convertible_to<bool>;

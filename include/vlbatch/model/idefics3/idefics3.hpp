@@ -19,15 +19,15 @@ namespace vlbatch::inline v0 {
 class cpu;
 class tokenizer;
 
-/// Idefics3ForConditionalGeneration and SmolVLMForConditionalGeneration on \p Backend. A handle: copies share the immutable weights, which may serve
-/// several engines and threads at once. `forward` and `encode` of the shipped backends are compiled in the library.
+/// Idefics3ForConditionalGeneration and SmolVLMForConditionalGeneration on \p Backend. A handle: copies share the immutable weights, which
+/// may serve several engines and threads at once. `forward` and `encode` of the shipped backends are compiled in the library.
 template <class Backend>
 class idefics3 {
  public:
   /// How to load.
   struct options {
-    Backend device{};                                   ///< where it runs
-    weight_format format = weight_format::as_stored;    ///< how weights are kept
+    Backend device{};                                 ///< where it runs
+    weight_format format = weight_format::as_stored;  ///< how weights are kept
   };
 
   /// Everything a call changes: stream, activations, logits. Movable; used by one thread at a time.
