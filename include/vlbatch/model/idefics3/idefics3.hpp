@@ -11,13 +11,21 @@
 #include <string_view>
 
 #include "vlbatch/backend/backend.hpp"
+#include "vlbatch/backend/cpu.hpp"  // complete: the declaration below instantiates `options`
 #include "vlbatch/model/idefics3/config.hpp"
 #include "vlbatch/model/model.hpp"
 
 namespace vlbatch::inline v0 {
 
-class cpu;
 class tokenizer;
+
+/// Which row of the position table a patch of the vision tower gets. transformers since 4.55 computes it in the number type of the pixels,
+/// and in f32 every coordinate above 0 falls one short (transformers issue 41190); in bf16 the coordinates of the published checkpoints
+/// (32 patches a side) come out as they were trained.
+enum class patch_position_rule : std::uint8_t {
+  reference,  ///< as transformers 4.57 in f32, so that logits agree with it: coordinate i takes row max(i - 1, 0)
+  grid        ///< coordinate i takes row i, as the SmolVLM checkpoints were trained
+};
 
 /// Idefics3ForConditionalGeneration and SmolVLMForConditionalGeneration on \p Backend. A handle: copies share the immutable weights, which
 /// may serve several engines and threads at once. `forward` and `encode` of the shipped backends are compiled in the library.
@@ -26,8 +34,9 @@ class idefics3 {
  public:
   /// How to load.
   struct options {
-    Backend device{};                                 ///< where it runs
-    weight_format format = weight_format::as_stored;  ///< how weights are kept
+    Backend device{};                                                      ///< where it runs
+    weight_format format = weight_format::as_stored;                       ///< how weights are kept
+    patch_position_rule patch_positions = patch_position_rule::reference;  ///< how patches are numbered
   };
 
   /// Everything a call changes: stream, activations, logits. Movable; used by one thread at a time.
