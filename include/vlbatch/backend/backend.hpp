@@ -22,7 +22,7 @@
 
 namespace vlbatch::inline v0 {
 
-/// What follows a matrix product in the same pass: `y = act(x W^T + bias)`, or `y += x W^T + bias` when \p accumulate.
+/// What follows a matrix product in the same pass: `y = act(x W^T + bias)`, or `y += act(x W^T + bias)` when \p accumulate.
 struct linear_epilogue {
   /// Activation functions that a product can end with.
   enum class activation : std::uint8_t { none, gelu_tanh };

@@ -28,6 +28,12 @@ enum class cpu_level : std::uint8_t {
 /// Levels that this machine can run, slowest first, `best` left out.
 [[nodiscard]] std::span<const cpu_level> available_cpu_levels() noexcept;
 
+/// What a weight is loaded for.
+enum class weight_use : std::uint8_t {
+  product,  ///< `linear`, and `embed` slowly: columns are packed into panels
+  rows      ///< `embed` only: a table of rows, as large as in the checkpoint. A tied table is loaded once for each use if memory allows
+};
+
 struct cpu_kernels;  // table of one level's operations, private to the compiled library
 
 /// CPU backend. A copyable handle without state of its own: all state lies in streams and weights.
@@ -87,12 +93,15 @@ class cpu {
   /// Zeroed memory of \p bytes. \throws device_error naming how much was wanted
   [[nodiscard]] buffer allocate(std::int64_t bytes) const;
 
-  /// Packs a two-dimensional (or flattened higher-dimensional: first axis out, rest in) tensor. \throws model_error on another shape
-  [[nodiscard]] weight load_weight(const tensor_view& t, weight_format format) const;
-  /// Packs several with equal `in`, one below the other. \throws model_error naming both if `in` differs
+  /// Packs a two-dimensional (or flattened higher-dimensional: first axis out, rest in) tensor of floats. \throws model_error on another
+  /// shape or number type, naming file and tensor
+  [[nodiscard]] weight load_weight(const tensor_view& t, weight_format format, weight_use use = weight_use::product) const;
+  /// Packs several with equal `in`, one below the other. Stored as f32 unless all are bf16 or bf16 is asked for. \throws model_error naming
+  /// both if `in` differs
   [[nodiscard]] weight stack_weights(std::span<const tensor_view* const> ts, weight_format format) const;
 
-  // Operations, as documented at the concept `backend`.
+  // Operations, as documented at the concept `backend`. Each throws invalid_argument naming both shapes if they do not fit, before anything
+  // is written. Inputs and outputs must not overlap, except that the norms may work in place.
   /// y = act(x W^T + bias), or y += .
   void linear(stream& s, matrix_view<const float> x, const weight& w, matrix_view<float> y, const linear_epilogue& e) const;
   /// Layer normalisation of rows.

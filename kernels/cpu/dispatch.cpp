@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/dispatch.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+
+#include "cpu/reference/reference.hpp"
+#include "vlbatch/core/error.hpp"
+
+namespace vlbatch::inline v0 {
+namespace {
+
+constexpr std::array levels{cpu_level::reference, cpu_level::scalar, cpu_level::avx2, cpu_level::avx512};
+
+// Table of a level, or none if it was not compiled or this machine cannot run it.
+[[nodiscard]] const cpu_kernels* find_kernels(cpu_level level) noexcept {
+  if (level == cpu_level::reference) return &reference::kernels();
+  return nullptr;
+}
+
+struct available_levels {
+  std::array<cpu_level, levels.size()> list{};
+  std::size_t count = 0;
+};
+
+[[nodiscard]] const available_levels& available() noexcept {
+  static const available_levels found = [] {
+    available_levels a;
+    for (const cpu_level level : levels) {
+      if (find_kernels(level) != nullptr) a.list[a.count++] = level;
+    }
+    return a;
+  }();
+  return found;
+}
+
+}  // namespace
+
+std::string_view name_of(cpu_level level) noexcept {
+  switch (level) {
+    case cpu_level::best:
+      return "best";
+    case cpu_level::reference:
+      return "reference";
+    case cpu_level::scalar:
+      return "scalar";
+    case cpu_level::avx2:
+      return "avx2";
+    case cpu_level::avx512:
+      return "avx512";
+  }
+  return "?";
+}
+
+std::span<const cpu_level> available_cpu_levels() noexcept { return std::span(available().list).first(available().count); }
+
+const cpu_kernels& kernels_for(cpu_level level) {
+  const cpu_level best = available_cpu_levels().back();
+  const cpu_kernels* found = find_kernels(level == cpu_level::best ? best : level);
+  if (found == nullptr) {
+    throw invalid_argument("cpu: this machine cannot run level '" + std::string(name_of(level)) + "', the best it can is '" +
+                           std::string(name_of(best)) + "'");
+  }
+  return *found;
+}
+
+}  // namespace vlbatch::inline v0
