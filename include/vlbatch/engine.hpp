@@ -32,7 +32,8 @@ class engine {
  public:
   /// A step under way.
   struct ticket {
-    bool runs = false;                                  ///< the plan ran something
+    bool planned = false;                               ///< the plan was not empty
+    bool runs = false;                                  ///< something of it runs
     std::optional<typename Model::ticket> computing{};  ///< the model's own ticket
     std::uint64_t seen = 0;                             ///< notifications before the step
   };
@@ -51,7 +52,6 @@ class engine {
     kv_.bind({model_.info().kv, model_.info().max_positions, [this](std::int64_t n) { return model_.allocate(n); }});
   }
   engine(const engine&) = delete;
-  engine& operator=(const engine&) = delete;
 
   /// Hands over a request. \return its id \throws invalid_argument a field out of range
   seq_id submit(request r) { return core_.submit(std::move(r), false); }
@@ -86,6 +86,7 @@ class engine {
     const scheduler_state now = state();
     policy_.plan(now, plan_);  // 2 plan
     report_.planned = parts_.clock.now();
+    t.planned = !plan_.empty();
     commit(now);  // 3 commit
     if (plan_.run.empty()) return t;
     t.runs = true;
@@ -108,7 +109,7 @@ class engine {
     return {.progressed = true, .rows = report_.rows, .sequences = static_cast<std::int32_t>(plan_.run.size())};
   }
 
-  /// What the policy would see now. Valid until the next call of a member that is not const.
+  /// What the policy would see now. Valid until the next step.
   [[nodiscard]] scheduler_state state() {
     lane_view_ = lane_.view();
     return core_.state(parts_.clock.now(), kv_.budget(), std::span(&lane_view_, 1));
@@ -141,9 +142,8 @@ class engine {
   }
 
   void take_encoded() {
-    const std::size_t before = core_.tiles.size();
-    lane_.poll(core_.tiles);
-    for (std::size_t i = before; i < core_.tiles.size(); ++i) {
+    std::size_t i = core_.tiles.size();
+    for (lane_.poll(core_.tiles); i < core_.tiles.size(); ++i) {
       core_.complete(core_.tiles[i], [&](const sequence_view& v, std::int32_t image) {
         hook::on_encoded(policy_, v, image);
         hook::on_encoded(parts_.watch, core_.tiles[i], v, image);
@@ -172,7 +172,7 @@ class engine {
     }
   }
 
-  // The budget allows every item; an allocator that refuses all the same costs a step, not an answer.
+  // An allocator that refuses what its budget allows costs a step, not an answer.
   bool admit(const run_item& item) {
     sequence_view& v = core_.edit(item.id);
     const bool reserved = kv_.reserve(v.id, v.computed_tokens + item.num_tokens);
@@ -225,7 +225,7 @@ class engine {
   }
 
   step_result wait_for_events(const ticket& t) {
-    if (!plan_.empty() || idle()) return {.progressed = !plan_.empty()};
+    if (t.planned || idle()) return {.progressed = t.planned};
     const time_point until = std::min(plan_.wake_at.value_or(never), core_.door.next_arrival());
     const bool to_come = until != never || core_.door.preparing() || lane_.view().tiles_in_flight > 0;
     if (!to_come && core_.wake.count() == t.seen) core_.throw_stalled(Policy::name());

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -130,7 +131,7 @@ class fake_model {
         float* logits = w.logits.data() + next * vocab;
         for (int v = 0; v < vocab; ++v) logits[v] = static_cast<float>(mix(h, static_cast<std::uint32_t>(v)) % 1000) / 1000.0F;
         logits[token] = 9.0F;
-        if (in.token_ids[static_cast<std::size_t>(row)] == knobs_->nan_token) logits[3] = std::nanf("");
+        if (in.token_ids[static_cast<std::size_t>(row)] == knobs_->nan_token) logits[3] = std::numeric_limits<float>::quiet_NaN();
         ++next;
       }
     }
@@ -140,7 +141,7 @@ class fake_model {
   void wait(workspace&, ticket) const {}
   matrix_view<const float> logits(workspace& w) const { return {w.logits.data(), w.rows, vocab}; }
   void append_text(std::int32_t token, std::string& out) const {
-    out += token == 0 ? std::string() : std::string(1, static_cast<char>('!' + token - 1));
+    out += token == 0 ? std::string() : std::string(1, static_cast<char>(' ' + token - 1));
   }
 
   static std::uint32_t mix(std::uint32_t a, std::uint32_t b) {

@@ -44,6 +44,9 @@ class padded_static {
       const std::int32_t tokens = std::max(b[s].remaining() - (longest - chunk), begins ? 1 : 0);
       if (tokens < 1 || !b.try_run_padded(b[s], tokens, chunk - tokens)) ++idle;
     }
+    for (const seq_slot s : batch_) {  // a share can be too small for an atomic image: then one row has the step for itself
+      if (plan.run.empty()) b.try_run(b[s]);
+    }
     b.try_empty_rows(idle * chunk);
   }
   /// A batch begins: remembers how wide it is.

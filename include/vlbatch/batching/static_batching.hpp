@@ -55,7 +55,8 @@ class static_batching {
     }
     for (std::size_t i = 0; i < batch_.size(); ++i) {
       const auto left = static_cast<std::int32_t>(batch_.size() - i);
-      b.try_run(b[batch_[i]], std::max(b.ledger().free_rows() / left, 1));
+      const std::int32_t share = std::max(b.ledger().free_rows() / left, 1);
+      if (b.try_run(b[batch_[i]], share) == 0) b.try_run(b[batch_[i]]);  // an atomic image may need more than its share
     }
   }
 

@@ -32,7 +32,7 @@ struct parts {
 struct engine_options {
   std::int32_t threads = 0;              ///< of the step and the vision lane together; 0: as many as the machine has processors
   std::int32_t preparation_threads = 1;  ///< of the preparation pool; 0: requests are prepared in the step that takes them in
-  encoder_cache_settings encoder_cache;  ///< embeddings of images
+  encoder_cache_settings encoder_cache{};///< embeddings of images
   friend bool operator==(const engine_options&, const engine_options&) = default;
 };
 

@@ -47,7 +47,7 @@ class plan_ledger {
     sequences_ = static_cast<std::int32_t>(state.running.size());
     encoder_tokens_ = 0;
     encoder_bytes_ = 0;
-    youngest_encoder_ = nullptr;
+    weakest_ = nullptr;
   }
 
   /// Blocks not yet spoken for.
@@ -145,12 +145,12 @@ class plan_ledger {
     if (tokens > free_encoder_tokens()) return {"more tokens than max_encoder_tokens leaves", tokens, free_encoder_tokens()};
     const std::int64_t bytes = image.resident ? 0 : image.bytes;
     if (bytes > 0) {
-      const sequence_view* before = youngest_encoder_;
-      if (youngest_encoder_ == nullptr || arrives_before(*youngest_encoder_, seq)) youngest_encoder_ = &seq;
+      const sequence_view* before = weakest_;
+      if (weakest_ == nullptr || outranks(*weakest_, seq)) weakest_ = &seq;
       const char flags = named_[index(seq.slot)];
       name(seq, is_encoded);
       if (const objection o = encoder_room(bytes)) {
-        youngest_encoder_ = before;
+        weakest_ = before;
         named_[index(seq.slot)] = flags;
         return o;
       }
@@ -237,14 +237,13 @@ class plan_ledger {
     }
     return 0;
   }
-  // All new entries of the plan together must fit beside everything that the youngest asker may not drop: strict for the others, simple,
-  // and safe.
+  // All new entries of the plan together must fit beside everything that the asker with the weakest claim may not drop: strict for the
+  // others, simple, and safe.
   [[nodiscard]] objection encoder_room(std::int64_t more) const {
     const encoder_budget& b = state_->encoder;
     const std::int64_t wanted = encoder_bytes_ + more;
     if (wanted <= b.free_bytes) return {};
-    const std::int64_t have =
-        b.cache != nullptr && youngest_encoder_ != nullptr ? b.cache->available_for(*youngest_encoder_, named_) : b.free_bytes;
+    const std::int64_t have = b.cache != nullptr && weakest_ != nullptr ? b.cache->available_for(*weakest_, named_) : b.free_bytes;
     if (wanted > have) return {"more encoder cache bytes than can be had", wanted, have};
     return {};
   }
@@ -255,7 +254,7 @@ class plan_ledger {
   std::int32_t sequences_ = 0;
   std::int32_t encoder_tokens_ = 0;
   std::int64_t encoder_bytes_ = 0;
-  const sequence_view* youngest_encoder_ = nullptr;
+  const sequence_view* weakest_ = nullptr;
   std::vector<char> named_;                       // by slot
   std::vector<std::vector<tiles>> inline_tiles_;  // by slot
   std::vector<seq_slot> touched_;

@@ -29,7 +29,7 @@ struct encoder_cache_settings {
 /// An entry is one picture (128-bit key, verified by comparison); sequences that use it are its sharers, and their `image_view`s are kept
 /// up to date here and nowhere else. Memory of an entry is reserved when its first tile is given to a lane. When there is no room, entries
 /// may be dropped and encoded again later: first those without sharers, least recently used first, then those whose sharers all wait and
-/// arrived after the sequence that asks. A running sequence never loses an embedding, and the oldest one always gets its turn, so that a
+/// have a weaker claim than the sequence that asks (`outranks`). A running sequence never loses an embedding, and the oldest one always gets its turn, so that a
 /// small cache costs time and never an answer. Not thread-safe: the engine's thread alone uses it. Memory given to a lane is shared with it
 /// and outlives the entry if need be.
 class encoder_cache {
@@ -103,7 +103,7 @@ class encoder_cache {
     forget_if_useless(e);
   }
 
-  /// Bytes that \p asker could have for new entries, without harming the sequences \p named or any that is running or older than it.
+  /// Bytes that \p asker could have for new entries, without harming the sequences \p named or any that is running or has a stronger claim.
   [[nodiscard]] std::int64_t available_for(const sequence_view& asker, const named_slots& named) const {
     std::int64_t kept = 0;
     for (const auto& [id, e] : entries_) {
@@ -170,7 +170,7 @@ class encoder_cache {
     if (e.in_flight() > 0) return false;
     for (const sharer& s : e.sharers) {
       const auto slot = static_cast<std::size_t>(s.sequence->slot);
-      if (s.sequence->where != phase::waiting || !arrives_before(asker, *s.sequence)) return false;
+      if (s.sequence->where != phase::waiting || !outranks(asker, *s.sequence)) return false;
       if (slot < named.size() && named[slot] != 0) return false;
     }
     return true;
