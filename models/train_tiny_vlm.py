@@ -26,6 +26,7 @@ NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight
 SIDE, CELL, GRID = 96, 32, 3
 TOKENS_PER_IMAGE = 36
 SHORT_KINDS = ["count_shape", "count_colour", "colour_of", "exists", "cell", "count_all"]
+KIND_WEIGHTS = {"describe": 4.0, "digits": 2.0}
 SPECIAL_START = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 SPECIAL_END = (["<global-img>"] + [f"<row_{r}_col_{c}>" for r in range(1, 5) for c in range(1, 5)]
                + ["<fake_token_around_image>", "<image>", "<end_of_utterance>"])
@@ -348,9 +349,9 @@ def train(args):
             n = args.batch
             losses = torch.cat([answer_losses(model, features[:n], pack.pack(asked[:n]), image_id),
                                 answer_losses(model, features[n:], pack.pack(asked[n:]), image_id)])
-            # Each kind counts equally, however many questions of it were asked.
-            weight = torch.tensor([1.0 / kinds.count(k) for k in kinds])
-            loss = (losses * weight).sum() / len(set(kinds))
+            # Each kind counts by itself, however many questions of it were asked. Descriptions and digits, which teach to see, count more.
+            weight = torch.tensor([KIND_WEIGHTS.get(k, 1.0) / kinds.count(k) for k in kinds])
+            loss = (losses * weight).sum() / 4
         opt.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
