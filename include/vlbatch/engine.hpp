@@ -116,8 +116,6 @@ class engine {
   }
   /// Counts so far.
   [[nodiscard]] const engine_stats& stats() const noexcept { return core_.stats; }
-  /// The model.
-  [[nodiscard]] const Model& model() const noexcept { return model_; }
   /// The KV cache.
   [[nodiscard]] Kv& kv() noexcept { return kv_; }
   /// The observer.
@@ -195,6 +193,7 @@ class engine {
         const sampled_token t = parts_.choose.sample(mine, core_.sampling_of(v), static_cast<std::uint64_t>(v.generated_tokens));
         o = core_.append(v, t, report_.computed, [&](std::int32_t id, std::string& out) { model_.append_text(id, out); });
         hook::on_token(policy_, v);
+        hook::on_token(parts_.watch, v);
       }
       if (o.ended) end(v, o.outcome, o.reason);
     }

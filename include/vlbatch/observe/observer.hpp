@@ -31,8 +31,9 @@ struct step_report {
   std::span<const tile_done> encoded{};  ///< tiles that became ready since the last report
 };
 
-/// An observer has any of `on_arrival(const sequence_view&)`, `on_step(const step_report&)`, `on_encoded(const tile_done&, seq_id, image)`,
-/// `on_evict(seq_id, time_point)` and `on_finish(const result&)`; missing ones cost nothing. Called on the engine's thread; must not throw.
+/// An observer has any of `on_arrival(const sequence_view&)`, `on_encoded(const tile_done&, const sequence_view&, image index)`,
+/// `on_token(const sequence_view&)`, `on_step(const step_report&)`, `on_evict(seq_id, time_point)` and `on_finish(const result&)`; missing
+/// ones cost nothing. Called on the engine's thread; must not throw.
 template <class O>
 concept observer = std::movable<O>;
 
