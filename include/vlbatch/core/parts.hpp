@@ -30,9 +30,9 @@ struct parts {
 
 /// Settings of an engine that are no policy's business.
 struct engine_options {
-  std::int32_t threads = 0;              ///< of the step and the vision lane together; 0: as many as the machine has processors
-  std::int32_t preparation_threads = 1;  ///< of the preparation pool; 0: requests are prepared in the step that takes them in
-  encoder_cache_settings encoder_cache{};///< embeddings of images
+  std::int32_t threads = 0;                ///< of the step and the vision lane together; 0: as many as the machine has processors
+  std::int32_t preparation_threads = 1;    ///< of the preparation pool; 0: requests are prepared in the step that takes them in
+  encoder_cache_settings encoder_cache{};  ///< embeddings of images
   friend bool operator==(const engine_options&, const engine_options&) = default;
 };
 
@@ -53,6 +53,16 @@ struct engine_stats {
   duration forward_time{};             ///< in the model's forward pass
   duration encode_time{};              ///< in the vision lane (a batch of tiles counted once)
   friend bool operator==(const engine_stats&, const engine_stats&) = default;
+
+  /// What happened between two readings.
+  friend engine_stats operator-(engine_stats a, const engine_stats& b) {
+    a.steps -= b.steps, a.rows -= b.rows, a.prefill_rows -= b.prefill_rows, a.decode_rows -= b.decode_rows, a.pad_tokens -= b.pad_tokens;
+    a.empty_rows -= b.empty_rows, a.output_tokens -= b.output_tokens, a.preemptions -= b.preemptions,
+        a.recomputed_tokens -= b.recomputed_tokens;
+    a.encoded_tiles -= b.encoded_tiles, a.failed_reserves -= b.failed_reserves;
+    a.plan_time -= b.plan_time, a.forward_time -= b.forward_time, a.encode_time -= b.encode_time;
+    return a;
+  }
 };
 
 }  // namespace vlbatch::inline v0

@@ -77,6 +77,8 @@ class latency_recorder {
     if (t.tokens > 1) data_->tpot.push_back(milliseconds(r.when.last_token - r.when.first_token) / static_cast<double>(t.tokens - 1));
     data_->itl.insert(data_->itl.end(), t.gaps.begin(), t.gaps.end());
   }
+  /// Forgets everything (after a warm-up).
+  void clear() { *data_ = {}; }
   /// Summaries so far.
   [[nodiscard]] latencies summary() const {
     return {.ttft = summarise(data_->ttft), .tpot = summarise(data_->tpot), .itl = summarise(data_->itl), .e2e = summarise(data_->e2e)};

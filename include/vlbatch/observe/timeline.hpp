@@ -55,7 +55,10 @@ class timeline_recorder {
              r.planned, r.computed);
     }
     if (r.empty_rows > 0) {  // lockstep: the rows that ended are computed on
-      for (const seq_id id : data_->ended) extend(id, activity::padding, r.planned, r.computed);
+      for (const seq_id id : data_->ended) {
+        const auto same = [&](const run_item& i) { return i.id == id; };
+        if (std::none_of(r.run.begin(), r.run.end(), same)) extend(id, activity::padding, r.planned, r.computed);
+      }
     }
     data_->last_run.clear();
     for (const run_item& i : r.run) data_->last_run.insert(i.id);
