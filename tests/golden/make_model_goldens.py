@@ -107,7 +107,7 @@ def make_tokenizer():
     special += ["<fake_token_around_image>", "<image>", "<end_of_utterance>"]
     bpe.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])
     return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<|im_start|>", eos_token="<end_of_utterance>", pad_token="<|im_end|>",
-                                   unk_token="<|endoftext|>", clean_up_tokenization_spaces=False,
+                                   unk_token="<|endoftext|>", clean_up_tokenization_spaces=False, model_input_names=["input_ids", "attention_mask"],
                                    additional_special_tokens=["<fake_token_around_image>", "<image>", "<end_of_utterance>"])
 
 
