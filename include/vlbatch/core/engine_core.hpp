@@ -67,7 +67,7 @@ struct token_outcome {
 /// says otherwise.
 class engine_core {
  public:
-  /// \param model its handle is copied into the preparation pool
+  /// A copy of the model's handle goes to the preparation pool. \throws invalid_argument limits out of range
   template <class Model>
   engine_core(const Model& model, const limits& lim, const engine_options& options, std::function<time_point()> now)
       : cache(options.encoder_cache, [model](std::int64_t n) { return model.allocate(n); }),

@@ -42,7 +42,7 @@ class intake {
   /// The engine's clock.
   using now_function = std::function<time_point()>;
 
-  /// \param threads of the pool; 0: requests are prepared on the engine's thread when it collects them (simulation, tests)
+  /// Starts the pool. With 0 threads requests are prepared on the engine's thread when it collects them (simulation, tests).
   intake(prepare_function prepare, now_function now, std::int32_t threads, wakeup& wake)
       : prepare_(std::move(prepare)), now_(std::move(now)), wake_(wake) {
     for (std::int32_t i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });

@@ -59,7 +59,7 @@ class encoder_cache {
     [[nodiscard]] std::int32_t in_flight() const noexcept { return tiles_started - tiles_ready; }
   };
 
-  /// \param allocate called once for each picture that becomes resident
+  /// The allocator is called once for each picture that becomes resident.
   encoder_cache(const encoder_cache_settings& settings, allocator allocate) : settings_(settings), allocate_(std::move(allocate)) {}
 
   /// Settings as given.
