@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Drives a model by hand: no engine, a block table made here. For conformance and parity tests, of users' models too.
+/// Drives a model by hand: no engine, a block table made here. For conformance and parity tests, of users' models too. Header-only, without
+/// a test framework.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -87,8 +89,11 @@ class model_driver {
             static_cast<std::size_t>(s.prompt.images[image].pixels->num_tiles) * static_cast<std::size_t>(tile_elements())};
   }
 
-  /// Computes the windows in one step, and \p empty_rows for nobody. Logits of every real row, in order.
-  rows step(std::span<const window> windows, std::int32_t empty_rows = 0) {
+  /// Rows whose logits a step asks for.
+  enum class wanted_rows : std::uint8_t { every, last_of_each, none };
+
+  /// Computes the windows in one step, and \p empty_rows for nobody. Logits of the wanted real rows, in order.
+  rows step(std::span<const window> windows, std::int32_t empty_rows = 0, wanted_rows which = wanted_rows::every) {
     std::vector<std::int32_t> ids, positions, begin{0}, tokens, context, wanted;
     std::vector<injected_rows> images;
     std::size_t widest = 1;
@@ -96,7 +101,8 @@ class model_driver {
       sequence_state& s = at(w.sequence);
       const auto first = static_cast<std::int32_t>(ids.size());
       for (std::int32_t i = 0; i < w.tokens; ++i) {
-        wanted.push_back(static_cast<std::int32_t>(ids.size()));
+        if (which == wanted_rows::every || (which == wanted_rows::last_of_each && i + 1 == w.tokens))
+          wanted.push_back(static_cast<std::int32_t>(ids.size()));
         ids.push_back(s.tokens.at(static_cast<std::size_t>(s.computed + i)));
         positions.push_back(s.computed + i);
       }

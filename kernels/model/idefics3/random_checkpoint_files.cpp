@@ -225,15 +225,15 @@ void check_vocabulary(const random_checkpoint_shape& shape) {
   if (shape.config.eos_token_ids.size() != 1)
     refuse("the number of eos_token_ids", static_cast<std::int64_t>(shape.config.eos_token_ids.size()), "1");
   if (l.image >= vocab) refuse("image_token_id", l.image, "less than vocab_size " + std::to_string(vocab));
-  if (l.eos >= vocab || l.eos < first_byte_token + num_byte_tokens || (l.eos >= l.global && l.eos <= l.image)) {
-    refuse("the id in eos_token_ids", l.eos,
-           "one from " + std::to_string(first_byte_token + num_byte_tokens) + " to " + std::to_string(vocab - 1) +
-               " outside the picture tokens " + std::to_string(l.global) + " to " + std::to_string(l.image));
-  }
   if (l.global < first_byte_token + num_byte_tokens) {
     refuse("image_token_id", l.image,
            "at least " + std::to_string(first_byte_token + num_byte_tokens + l.image - l.global) +
                " to leave room for control, byte and grid tokens");
+  }
+  if (l.eos >= vocab || l.eos < first_byte_token + num_byte_tokens || (l.eos >= l.global && l.eos <= l.image)) {
+    refuse("the id in eos_token_ids", l.eos,
+           "one from " + std::to_string(first_byte_token + num_byte_tokens) + " to " + std::to_string(vocab - 1) +
+               " outside the picture tokens " + std::to_string(l.global) + " to " + std::to_string(l.image));
   }
 }
 
