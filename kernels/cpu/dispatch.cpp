@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cpu/reference/reference.hpp"
+#include "cpu/simd/targets.hpp"
 #include "vlbatch/core/error.hpp"
 
 namespace vlbatch::inline v0 {
@@ -16,8 +17,7 @@ constexpr std::array levels{cpu_level::reference, cpu_level::scalar, cpu_level::
 
 // Table of a level, or none if it was not compiled or this machine cannot run it.
 [[nodiscard]] const cpu_kernels* find_kernels(cpu_level level) noexcept {
-  if (level == cpu_level::reference) return &reference::kernels();
-  return nullptr;
+  return level == cpu_level::reference ? &reference::kernels() : simd_kernels(level);
 }
 
 struct available_levels {

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables of the vectorised levels.
+#include "cpu/reference/reference.hpp"
+#include "cpu/simd/targets.hpp"
+#include "hwy/targets.h"
+
+namespace vlbatch::inline v0 {
+namespace {
+
+[[nodiscard]] bool can_run(cpu_level level) noexcept {
+  const std::int64_t supported = hwy::SupportedTargets();
+  if (level == cpu_level::avx512) return VLBATCH_HAVE_AVX512 && (supported & HWY_AVX3) != 0;
+  if (level == cpu_level::avx2) return VLBATCH_HAVE_AVX2 && (supported & HWY_AVX2) != 0;
+  return level == cpu_level::scalar && VLBATCH_HAVE_SCALAR;
+}
+
+[[nodiscard]] cpu_kernels make_table(cpu_level level) {
+  // What only moves memory is as fast as plain loops.
+  cpu_kernels table = reference::kernels();
+  table.level = level;
+  add_linear(table, level);
+  add_normalise(table, level);
+  add_elementwise(table, level);
+  add_attention(table, level);
+  return table;
+}
+
+}  // namespace
+
+const cpu_kernels* simd_kernels(cpu_level level) noexcept {
+  if (!can_run(level)) return nullptr;
+  static const cpu_kernels scalar = make_table(cpu_level::scalar);
+  static const cpu_kernels avx2 = make_table(cpu_level::avx2);
+  static const cpu_kernels avx512 = make_table(cpu_level::avx512);
+  return level == cpu_level::avx512 ? &avx512 : level == cpu_level::avx2 ? &avx2 : &scalar;
+}
+
+}  // namespace vlbatch::inline v0
