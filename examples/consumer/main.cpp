@@ -6,7 +6,8 @@
 namespace vb = vlbatch;
 
 int main(int argc, char** argv) {
-  std::printf("vlbatch %d.%d.%d, best level %s\n", VLBATCH_VERSION_MAJOR, VLBATCH_VERSION_MINOR, VLBATCH_VERSION_PATCH, vb::name_of(vb::cpu{}.level()).data());
+  std::printf("vlbatch %d.%d.%d, best level %s\n", VLBATCH_VERSION_MAJOR, VLBATCH_VERSION_MINOR, VLBATCH_VERSION_PATCH,
+              vb::name_of(vb::cpu{}.level()).data());
   if (argc < 3) return 0;
   const auto model = vb::idefics3<vb::cpu>::load(argv[1]);
   vb::engine e{model, vb::paged_kv{{.bytes = 64 << 20}}, vb::continuous{{.max_num_seqs = 16}}};
