@@ -20,8 +20,7 @@ namespace vlbatch::inline v0 {
 template <class Backend>
 struct idefics3<Backend>::impl {
   Backend device;
-  idefics3_config config;
-  idefics3_processor processor;
+  idefics3_processor processor;  // holds the configuration too
   model_info info;
   idefics3_detail::vision_weights<Backend> vision;
   idefics3_detail::text_weights<Backend> text;
@@ -50,8 +49,8 @@ idefics3<Backend>::idefics3(std::shared_ptr<const impl> p) noexcept : impl_(std:
 template <class Backend>
 idefics3<Backend> idefics3<Backend>::load(const std::string& folder, const options& opts) {
   // Small files first: a wrong folder is refused before gigabytes are read.
-  idefics3_config config = idefics3_config::load(folder);
   idefics3_processor processor = idefics3_processor::load(folder);
+  const idefics3_config& config = processor.config();
   const idefics3_text_config& t = config.text;
   model_info info{
       .name = std::filesystem::weakly_canonical(folder).filename().string(),
@@ -71,8 +70,8 @@ idefics3<Backend> idefics3<Backend>::load(const std::string& folder, const optio
   auto vision = loader.vision(opts.patch_positions == patch_position_rule::grid);
   auto text = loader.text();
   source.expect_nothing_left();
-  return idefics3(std::make_shared<const impl>(
-      impl{opts.device, std::move(config), std::move(processor), std::move(info), std::move(vision), std::move(text)}));
+  return idefics3(
+      std::make_shared<const impl>(impl{opts.device, std::move(processor), std::move(info), std::move(vision), std::move(text)}));
 }
 
 template <class Backend>
@@ -81,7 +80,7 @@ const model_info& idefics3<Backend>::info() const noexcept {
 }
 template <class Backend>
 const idefics3_config& idefics3<Backend>::config() const noexcept {
-  return impl_->config;
+  return impl_->processor.config();
 }
 template <class Backend>
 const tokenizer& idefics3<Backend>::text() const noexcept {
@@ -108,11 +107,11 @@ std::shared_ptr<std::byte> idefics3<Backend>::allocate(std::int64_t bytes) const
 
 template <class Backend>
 void idefics3<Backend>::encode(workspace& w, std::span<const tile_input> tiles) const {
-  idefics3_detail::vision_tower<Backend>(impl_->device, impl_->config, impl_->vision).encode(w.impl_->stream, w.impl_->vision, tiles);
+  idefics3_detail::vision_tower<Backend>(impl_->device, config(), impl_->vision).encode(w.impl_->stream, w.impl_->vision, tiles);
 }
 template <class Backend>
 typename idefics3<Backend>::ticket idefics3<Backend>::forward(workspace& w, const forward_input& in, const paged_kv_view& kv) const {
-  const idefics3_detail::decoder<Backend> decoder(impl_->device, impl_->config.text, impl_->text);
+  const idefics3_detail::decoder<Backend> decoder(impl_->device, config().text, impl_->text);
   w.impl_->logits = decoder.forward(w.impl_->stream, w.impl_->text, in, kv);
   return {};
 }
