@@ -112,7 +112,7 @@ idefics3_prompt_format::formatted idefics3_prompt_format::format(const std::vect
     }
     flush();
     out.tokens.push_back(end_of_utterance_);
-    piece = "\n";
+    piece.assign(1, '\n');  // assigning the literal draws a false warning from g++ 12
   }
   piece += "Assistant:";
   flush();
