@@ -68,11 +68,11 @@ struct workspace {
   float* queries;       ///< `[max_queries][padded]`, scaled
   float* sums;          ///< `[max_queries][padded]` weighted values so far
   float* highest;       ///< `[max_queries]` largest score so far
-  float* totals;        ///< `[max_queries]` sum of weights so far
+  float* totals;        ///< `[max_queries][lanes]` sums of weights so far, still to be added up
 
   [[nodiscard]] static std::int32_t pad(std::int32_t head_dim) { return ceil_div(head_dim, lanes) * lanes; }
   [[nodiscard]] static std::int64_t floats(std::int32_t head_dim) {
-    return static_cast<std::int64_t>(pad(head_dim)) * (2 * chunk + 1 + 2 * max_queries) + tile_rows * chunk + 2 * max_queries;
+    return static_cast<std::int64_t>(pad(head_dim)) * (2 * chunk + 1 + 2 * max_queries) + tile_rows * chunk + max_queries * (lanes + 1);
   }
   workspace(float* memory, std::int32_t head_dim) : padded(pad(head_dim)) {
     const auto take = [&memory](std::int64_t n) {
@@ -87,7 +87,7 @@ struct workspace {
     scores = take(tile_rows * chunk);
     zeros = take(padded);
     highest = take(max_queries);
-    totals = take(max_queries);
+    totals = take(max_queries * lanes);
     std::fill_n(zeros, padded, 0.0F);
   }
 };
@@ -142,8 +142,7 @@ void transpose_keys(key_chunk& c, std::int32_t head_dim, const workspace& w) {
 void gather_values(key_chunk& c, std::int32_t head_dim, const workspace& w) {
   for (std::int32_t j = 0; j < c.size; ++j) {
     float* to = w.values + static_cast<std::int64_t>(j) * w.padded;
-    std::copy_n(c.values[j], head_dim, to);
-    std::fill(to + head_dim, to + w.padded, 0.0F);
+    for (std::int32_t e = 0; e < w.padded; e += lanes) hn::Store(load_some(c.values[j] + e, head_dim - e), float_tag(), to + e);
     c.values[j] = to;
   }
 }
@@ -164,32 +163,44 @@ HWY_INLINE void score(const float* queries, std::int32_t rows, const key_chunk& 
   }
 }
 
-/// Turns the scores of one query into weights, and rescales what it has summed so far. \p valid keys count.
-HWY_INLINE void weigh(float* scores, std::int32_t valid, float* sums, float& highest, float& total, std::int32_t padded) {
+/// Turns the scores of one query into weights, and rescales what it has summed so far. \p valid keys count, and lie in the first \p
+/// Quarters quarters of the chunk: the others would add zeros.
+template <int Quarters>
+HWY_NOINLINE void weigh(float* scores, std::int32_t valid, float* sums, float& highest, float* total, std::int32_t padded) {
   const float_tag d;
-  const float_vector nothing = hn::Set(d, -std::numeric_limits<float>::infinity());
-  float_vector s[bound<score_vectors>];
-  float_vector top = nothing;
+  constexpr int vectors = Quarters * score_vectors / 4;
+  constexpr float nothing = -std::numeric_limits<float>::infinity();
+  float_vector s[bound<vectors>];
   VLBATCH_UNROLL
-  for (int v = 0; v < score_vectors; ++v) {
-    const std::int32_t n = std::clamp(valid - v * lanes, 0, lanes);
-    s[v] = hn::IfThenElse(hn::FirstN(d, static_cast<std::size_t>(n)), hn::Load(d, scores + v * lanes), nothing);
-    top = hn::Max(top, s[v]);
+  for (int v = 0; v < vectors; ++v) s[v] = hn::Load(d, scores + v * lanes);
+  if (valid < vectors * lanes) {
+    VLBATCH_UNROLL
+    for (int v = 0; v < vectors; ++v) {
+      const auto n = static_cast<std::size_t>(std::clamp(valid - v * lanes, 0, lanes));
+      s[v] = hn::IfThenElse(hn::FirstN(d, n), s[v], hn::Set(d, nothing));
+    }
   }
-  const float largest = std::max(highest, hn::GetLane(hn::MaxOfLanes(d, top)));
-  // Scores that are all -infinity (infinite inputs) weigh nothing, instead of -infinity minus itself.
-  const float_vector shift = hn::Set(d, largest == -std::numeric_limits<float>::infinity() ? 0.0F : largest);
-  float_vector sum = hn::Zero(d);
+  float_vector top = hn::Set(d, highest);
   VLBATCH_UNROLL
-  for (int v = 0; v < score_vectors; ++v) {
-    const float_vector p = exp_of(hn::Sub(s[v], shift));
+  for (int v = 0; v < vectors; ++v) top = hn::Max(top, s[v]);
+  const float largest = hn::GetLane(hn::MaxOfLanes(d, top));
+  // Scores that are all -infinity (infinite inputs) weigh nothing, instead of -infinity minus itself.
+  const float_vector shift = hn::Set(d, largest == nothing ? 0.0F : largest);
+  float_vector sum = hn::Load(d, total);
+  // Most chunks bring no larger score; a factor of 1 would change nothing.
+  if (largest != highest) {
+    const float_vector rescale = exp2_of_negative(hn::Sub(hn::Set(d, highest), shift));
+    sum = hn::Mul(sum, rescale);
+    for (std::int32_t e = 0; e < padded; e += lanes) hn::Store(hn::Mul(hn::Load(d, sums + e), rescale), d, sums + e);
+    highest = largest;
+  }
+  VLBATCH_UNROLL
+  for (int v = 0; v < vectors; ++v) {
+    const float_vector p = exp2_of_negative(hn::Sub(s[v], shift));
     hn::Store(p, d, scores + v * lanes);
     sum = hn::Add(sum, p);
   }
-  const float_vector rescale = exp_of(hn::Sub(hn::Set(d, highest), shift));
-  highest = largest;
-  total = total * hn::GetLane(rescale) + sum_of(sum);
-  for (std::int32_t e = 0; e < padded; e += lanes) hn::Store(hn::Mul(hn::Load(d, sums + e), rescale), d, sums + e);
+  hn::Store(sum, d, total);
 }
 
 /// sums[rows] += scores[rows][from, to) * values[from, to), walking runs of values that lie one after the other.
@@ -225,8 +236,11 @@ void attend_chunk(key_chunk& c, std::int32_t first, std::int32_t count, const Li
     float* sums = w.sums + static_cast<std::int64_t>(r) * w.padded;
     const auto valid = [&](std::int32_t i) { return std::min(c.size, limit(r + i) - c.first); };
     score(w.queries + static_cast<std::int64_t>(r) * w.padded, rows, c, head_dim, w);
+    constexpr decltype(&weigh<1>) weigh_quarters[] = {weigh<1>, weigh<2>, weigh<3>, weigh<4>};
     for (std::int32_t i = 0; i < rows; ++i) {
-      weigh(w.scores + i * chunk, valid(i), sums + i * w.padded, w.highest[r + i], w.totals[r + i], w.padded);
+      const std::int32_t n = valid(i);
+      weigh_quarters[(n - 1) * 4 / chunk](w.scores + i * chunk, n, sums + i * w.padded, w.highest[r + i], w.totals + (r + i) * lanes,
+                                          w.padded);
     }
     // What all see together, then the rest of each: a value that a query does not see may be anything, and 0 times it too.
     const std::int32_t common = valid(0);
@@ -249,7 +263,8 @@ struct query_rows {
 
 void load_queries(const query_rows& q, const attention_shape& shape, const workspace& w) {
   const float_tag d;
-  const float_vector scale = hn::Set(d, shape.scale);
+  // Weights are powers of two: e^x = 2^(x / ln 2).
+  const float_vector scale = hn::Set(d, shape.scale * 1.44269504F);
   for (std::int32_t i = 0; i < q.count; ++i) {
     const float* from = q.qkv.row(q.first_row + i / q.heads) + static_cast<std::int64_t>(q.first_head + i % q.heads) * shape.head_dim;
     float* to = w.queries + static_cast<std::int64_t>(i) * w.padded;
@@ -258,13 +273,13 @@ void load_queries(const query_rows& q, const attention_shape& shape, const works
   }
   std::fill_n(w.sums, static_cast<std::int64_t>(q.count) * w.padded, 0.0F);
   std::fill_n(w.highest, q.count, -std::numeric_limits<float>::infinity());
-  std::fill_n(w.totals, q.count, 0.0F);
+  std::fill_n(w.totals, static_cast<std::int64_t>(q.count) * lanes, 0.0F);
 }
 
 void store_results(const query_rows& q, const attention_shape& shape, const workspace& w) {
   const float_tag d;
   for (std::int32_t i = 0; i < q.count; ++i) {
-    const float_vector scale = hn::Set(d, 1.0F / w.totals[i]);
+    const float_vector scale = hn::Set(d, 1.0F / sum_of(hn::Load(d, w.totals + i * lanes)));
     float* to = q.y.row(q.first_row + i / q.heads) + static_cast<std::int64_t>(q.first_head + i % q.heads) * shape.head_dim;
     const float* from = w.sums + static_cast<std::int64_t>(i) * w.padded;
     for (std::int32_t e = 0; e < shape.head_dim; e += lanes) store_some(hn::Mul(hn::Load(d, from + e), scale), to + e, shape.head_dim - e);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "cpu/simd/vectors-inl.hpp"
+#include "hwy/cache_control.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace vlbatch::inline v0::HWY_NAMESPACE {
@@ -46,7 +47,16 @@ struct panel_columns {
   }
   HWY_INLINE void advance() {
     VLBATCH_UNROLL
-    for (int g = 0; g < Pairs; ++g) at[g] += std::is_same_v<T, float> ? 32 : 16;
+    for (int g = 0; g < Pairs; ++g) {
+      // Several rows leave the memory time that it would idle away if it were not asked ahead: the hardware's own prefetching does not get
+      // as far (57 MB of weights and 8 rows: 1.7 instead of 2.9 ms). With one or two rows memory is the limit, and the instruction costs.
+      if constexpr (Pairs <= 2) {
+        constexpr std::int64_t ahead = 8192 / Pairs / static_cast<std::int64_t>(sizeof(T));
+        hwy::Prefetch(at[g] + ahead);
+        if constexpr (std::is_same_v<T, float>) hwy::Prefetch(at[g] + ahead + 16);
+      }
+      at[g] += std::is_same_v<T, float> ? 32 : 16;
+    }
   }
 };
 
