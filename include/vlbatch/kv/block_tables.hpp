@@ -65,6 +65,7 @@ class block_tables {
     const auto held = static_cast<std::size_t>(blocks_of(id));
     const auto wanted = static_cast<std::size_t>(ceil_div(std::max(tokens, 0), block_size_));
     if (wanted > held && wanted - held > free_.size()) return false;
+    if (wanted == 0) return true;  // who holds no block is nobody's sequence
     table& t = tables_.try_emplace(id).first->second;
     if (t.blocks.capacity() == 0 && !spare_.empty()) {  // a table that an ended sequence left behind
       t.blocks = std::move(spare_.back());

@@ -72,6 +72,8 @@ class statistics_adaptor {
   }
   /// As documented at kv_allocator.
   [[nodiscard]] view_type view(std::span<const seq_id> ids) { return base_.view(ids); }
+  /// As the base says: a limit of one sequence that the budget does not show.
+  [[nodiscard]] std::int64_t max_tokens_per_sequence() const { return most_tokens_per_sequence(base_); }
 
  private:
   Base base_;
