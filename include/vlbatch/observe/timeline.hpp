@@ -45,7 +45,10 @@ class timeline_recorder {
   /// A step was computed: what its sequences did during it.
   void on_step(const step_report& r) {
     const bool new_batch = std::none_of(r.run.begin(), r.run.end(), [&](const run_item& i) { return data_->last_run.contains(i.id); });
-    if (new_batch) data_->ended.clear();
+    if (new_batch) {  // but who ended in its first step already is one of it
+      std::erase_if(data_->ended,
+                    [&](seq_id id) { return std::none_of(r.run.begin(), r.run.end(), [&](const run_item& i) { return i.id == id; }); });
+    }
     for (const run_item& i : r.run) {
       const bool first_token = !data_->decoding.contains(i.id);
       extend(i.id,
