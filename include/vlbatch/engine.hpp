@@ -154,15 +154,15 @@ class engine {
   void commit(const scheduler_state& now) {
     core_.validate(now, plan_, Policy::name(), false);  // all or nothing: throws before anything changed
     for (const drop_item& d : plan_.drop) end_if_live(d.id, status::dropped, d.reason);
+    for (const encode_item& e : plan_.encode) {  // before evictions, which take entries up again that the plan was not checked with
+      core_.start_encode(e, report_.planned, [&](tile_job job) { lane_.start(std::move(job)); });
+    }
     for (const evict_item& e : plan_.evict) {
       kv_.release(e.id);
       core_.evict(e.id);
       hook::on_evict(parts_.watch, e.id, report_.planned);
     }
     std::erase_if(plan_.run, [&](const run_item& item) { return !admit(item); });
-    for (const encode_item& e : plan_.encode) {
-      core_.start_encode(e, report_.planned, [&](tile_job job) { lane_.start(std::move(job)); });
-    }
     lane_.flush();
     if constexpr (lane_type::in_step) {
       take_encoded();  // ready in the same plan; a sequence whose picture failed is gone

@@ -63,7 +63,7 @@ class model_driver {
 
   /// Takes a prompt and encodes its images, all tiles in one call. Returns its index.
   std::int32_t add(const prepared_request& prompt) {
-    sequence s{.prompt = prompt, .tokens = prompt.tokens, .embeddings = {}, .blocks = {}};
+    sequence_state s{.prompt = prompt, .tokens = prompt.tokens, .embeddings = {}, .blocks = {}};
     std::vector<tile_input> tiles;
     for (const prepared_image& image : s.prompt.images) {
       s.embeddings.push_back(embedding_memory(image.pixels->num_tiles));
@@ -162,15 +162,13 @@ class model_driver {
   [[nodiscard]] typename Model::workspace& workspace() { return workspace_; }
 
  private:
-  struct sequence {
+  struct sequence_state {
     prepared_request prompt;
     std::vector<std::int32_t> tokens;
     std::vector<std::shared_ptr<std::byte>> embeddings;  // one an image
     std::vector<std::int32_t> blocks;
     std::int32_t computed = 0;
   };
-  using sequence_state = sequence;
-
   sequence_state& at(std::int32_t i) { return sequences_.at(static_cast<std::size_t>(i)); }
   void reserve(sequence_state& s, std::int32_t tokens) {
     while (static_cast<std::int32_t>(s.blocks.size()) * options_.block_size < tokens) {
@@ -199,7 +197,7 @@ class model_driver {
   typename Model::workspace workspace_;
   std::shared_ptr<std::byte> storage_;
   std::vector<std::int32_t> free_;
-  std::vector<sequence> sequences_;
+  std::vector<sequence_state> sequences_;
 };
 
 }  // namespace vlbatch::testing

@@ -3,6 +3,7 @@
 /// Continuous batching.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 
@@ -29,8 +30,9 @@ class continuous {
       for (const seq_slot slot : state.running) {
         const sequence_view& seq = b[slot];
         if (seq.in_prefill() != prefill || b.ledger().evicts(seq)) continue;
-        if (prefill) b.try_encode_all(seq);
-        while (b.try_run(seq) == 0 && b.lacks_blocks(seq) && evict_youngest(state, b) != slot) continue;
+        while (b.lacks_blocks(seq) && b.ledger().free_rows() > 0 && evict_youngest(state, b)) continue;
+        if (prefill) b.try_encode_all(seq);  // after that it cannot be evicted in this plan
+        b.try_run(seq);
       }
     }
     if (!plan.evict.empty()) return;
@@ -45,12 +47,9 @@ class continuous {
   }
 
  private:
-  // \return whom it evicted; the last of those that run now and are not in the plan yet, at worst the one that asked for room
-  static seq_slot evict_youngest(const scheduler_state& state, plan_builder& b) {
-    for (auto s = state.running.rbegin(); s != state.running.rend(); ++s) {
-      if (b.try_evict(b[*s])) return *s;
-    }
-    return -1;
+  // The last of those that run now and are not in the plan yet, at worst the one that asked for room.
+  static bool evict_youngest(const scheduler_state& state, plan_builder& b) {
+    return std::any_of(state.running.rbegin(), state.running.rend(), [&](seq_slot s) { return b.try_evict(b[s]); });
   }
 
   vlbatch::limits limits_;

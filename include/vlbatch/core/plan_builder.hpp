@@ -70,9 +70,13 @@ class plan_builder {
     }
     return true;
   }
-  /// True if the next token of \p seq needs a block and none is left.
+  /// True if the next token of \p seq, or the atomic image that begins with it, needs more blocks than are left. False once it is evicted.
   [[nodiscard]] bool lacks_blocks(const sequence_view& seq) const noexcept {
-    return state_.kv.blocks_for(seq.computed_tokens + 1) - seq.kv_blocks > ledger_.free_blocks();
+    std::int32_t least = seq.computed_tokens + 1;
+    for (const image_view& image : seq.images) {
+      if (image.atomic && image.first_position == seq.computed_tokens) least = seq.computed_tokens + image.num_tokens;
+    }
+    return !ledger_.evicts(seq) && state_.kv.blocks_for(least) - seq.kv_blocks > ledger_.free_blocks();
   }
   /// True if blocks for all known tokens of \p seq and its next one are left: it will not run out in the middle of its prefill.
   [[nodiscard]] bool fits_whole(const sequence_view& seq) const noexcept {

@@ -166,6 +166,7 @@ class plan_ledger {
   /// Enters an evict item.
   [[nodiscard]] objection evict(const sequence_view& seq, eviction how) {
     if (names(seq)) return {"sequence named twice", 2, 1};
+    if (encodes(seq)) return {"sequence whose image the plan encodes", 1, 0};
     if (seq.where != phase::running) return {"only a running sequence can be evicted", 1, 0};
     if (how == eviction::swap && state_->kv.host_free_blocks < seq.kv_blocks)
       return {"no host memory to swap to, in blocks", seq.kv_blocks, state_->kv.host_free_blocks};
@@ -191,6 +192,7 @@ class plan_ledger {
   /// Enters a drop item.
   [[nodiscard]] objection drop(const sequence_view& seq) {
     if (names(seq)) return {"sequence named twice", 2, 1};
+    if (encodes(seq)) return {"sequence whose image the plan encodes", 1, 0};
     name(seq, is_named | is_evicted);
     if (seq.where == phase::running) {
       free_blocks_ += seq.releasable_blocks;
@@ -225,6 +227,7 @@ class plan_ledger {
     touched_.push_back(seq.slot);
     named_[index(seq.slot)] = static_cast<char>(named_[index(seq.slot)] | flag);
   }
+  [[nodiscard]] bool encodes(const sequence_view& seq) const noexcept { return (named_[index(seq.slot)] & is_encoded) != 0; }
   [[nodiscard]] std::int32_t planned(const sequence_view& seq, std::int32_t image) const noexcept {
     for (const tiles& t : inline_tiles_[index(seq.slot)]) {
       if (t.image == image) return t.count;

@@ -29,9 +29,9 @@ struct encoder_cache_settings {
 /// An entry is one picture (128-bit key, verified by comparison); sequences that use it are its sharers, and their `image_view`s are kept
 /// up to date here and nowhere else. Memory of an entry is reserved when its first tile is given to a lane. When there is no room, entries
 /// may be dropped and encoded again later: first those without sharers, least recently used first, then those whose sharers all wait and
-/// have a weaker claim than the sequence that asks (`outranks`). A running sequence never loses an embedding, and the oldest one always gets its turn, so that a
-/// small cache costs time and never an answer. Not thread-safe: the engine's thread alone uses it. Memory given to a lane is shared with it
-/// and outlives the entry if need be.
+/// have a weaker claim than the sequence that asks (`outranks`). A running sequence never loses an embedding, and the oldest one always
+/// gets its turn, so that a small cache costs time and never an answer. Not thread-safe: the engine's thread alone uses it. Memory given to
+/// a lane is shared with it and outlives the entry if need be.
 class encoder_cache {
  public:
   /// Source of backend memory: zeroed bytes.
@@ -122,7 +122,7 @@ class encoder_cache {
         if (other->memory && droppable(*other, asker, named) && (victim == nullptr || drops_before(*other, *victim))) victim = other.get();
       }
       if (victim == nullptr) return false;
-      drop(*victim);
+      victim->sharers.empty() ? erase(*victim) : drop(*victim);
     }
     e.memory = allocate_(e.bytes);
     used_ += e.bytes;
