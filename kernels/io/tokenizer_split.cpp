@@ -5,8 +5,10 @@
 #include <pcre2.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "io/json_file.hpp"
+#include "io/tokenizer_unicode.hpp"
 #include "vlbatch/core/error.hpp"
 
 namespace vlbatch::inline v0::tokenizer_detail {
@@ -14,15 +16,46 @@ namespace {
 
 using io_detail::shortened;
 
-// Oniguruma's \s is Unicode's White_Space; PCRE2's also holds U+180E. Oniguruma's \w holds marks and connectors, PCRE2's does not. The
-// bodies of classes:
+// Oniguruma's \s is Unicode's White_Space; PCRE2's also holds U+180E. Bodies of classes:
 constexpr const char* space_body = R"(\x{9}-\x{D}\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 constexpr const char* not_space_body =
     R"(\x{0}-\x{8}\x{E}-\x{1F}\x{21}-\x{84}\x{86}-\x{9F}\x{A1}-\x{167F}\x{1681}-\x{1FFF}\x{200B}-\x{2027}\x{202A}-\x{202E})"
     R"(\x{2030}-\x{205E}\x{2060}-\x{2FFF}\x{3001}-\x{10FFFF})";
-constexpr const char* word_body = R"(\p{L}\p{M}\p{Nd}\p{Pc})";
-constexpr const char* not_word_body = R"(\p{C}\p{Nl}\p{No}\p{Pd}\p{Ps}\p{Pe}\p{Pi}\p{Pf}\p{Po}\p{S}\p{Z})";
 constexpr const char* hex_body = "0-9a-fA-F";
+
+std::string hex_range(char32_t first, char32_t last) {
+  char buffer[40];
+  std::snprintf(buffer, sizeof buffer, "\\x{%X}-\\x{%X}", static_cast<unsigned>(first), static_cast<unsigned>(last));
+  return buffer;
+}
+
+// Body of the class of a general category ("L", "Lu"), with the characters that PCRE2 may not know yet.
+std::string category_body(std::string_view category) {
+  std::string out;
+  // A class looks at its table of the first 256 characters before it looks at properties.
+  if (category == "L") out = "a-zA-Z";
+  if (category == "N" || category == "Nd") out = "0-9";
+  out.append("\\p{").append(category).append("}");
+  for (const category_range& r : newer_characters) {
+    if (r.category.starts_with(category)) out += hex_range(r.first, r.last);
+  }
+  return out;
+}
+
+// \w of Oniguruma: alphabetic characters (letters, letter numbers, circled letters), marks, decimal digits, connectors; outside a class the
+// superscripts and fractions of Latin-1 as well.
+std::string word_body(bool in_class) {
+  std::string out = category_body("L") + category_body("M") + category_body("Nd") + category_body("Nl") + category_body("Pc");
+  out += R"(\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+  if (!in_class) out += R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
+  return out;
+}
+
+bool is_category(std::string_view name) {
+  static constexpr std::string_view known[] = {"L",  "Ll", "Lm", "Lo", "Lt", "Lu", "M", "Mc", "Me", "Mn", "N",  "Nd", "Nl", "No", "P", "Pc",
+                                               "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S", "Sc", "Sk", "Sm", "So", "Z",  "Zl", "Zp", "Zs"};
+  return std::find(std::begin(known), std::end(known), name) != std::end(known);
+}
 
 // Rewrites Oniguruma's Ruby syntax so that PCRE2 reads the same meaning, and refuses what it does not know: a wrong guess would tokenise
 // wrongly without a word.
@@ -64,20 +97,41 @@ class translator {
     out_.append(in_.substr(at_, n));
     at_ += std::min(n, in_.size() - at_);
   }
-  void put_class(std::string_view body) {
+  // Puts a class in the place of the next \p consumed bytes. One that is negated can stand alone, but not in another class.
+  void put_class(std::string_view body, std::size_t consumed, bool negated = false) {
     if (!in_class_) {
-      out_.append("[").append(body).append("]");
-      at_ += 2;
+      out_.append(negated ? "[^" : "[").append(body).append("]");
+      at_ += consumed;
       return;
     }
+    if (negated) refuse("a negated shorthand in a class");
     // A hyphen beside a shorthand is a hyphen; beside the ranges that take the shorthand's place it would make another range.
     if (out_.back() == '-' && out_[out_.size() - 2] != '\\') out_.insert(out_.size() - 1, 1, '\\');
     out_.append(body);
-    at_ += 2;
+    at_ += consumed;
     if (in_.substr(at_, 1) == "-") {
       out_ += '\\';
       copy(1);
     }
+  }
+  // \p{L}, \p{^L}, \P{L} of general categories, \p{Han} of scripts.
+  void property() {
+    const std::size_t brace = in_.find('}', at_);
+    if (in_.substr(at_ + 2, 1) != "{" || brace == std::string_view::npos) refuse("\\p without braces");
+    bool negated = in_[at_ + 1] == 'P';
+    std::string_view name = in_.substr(at_ + 3, brace - at_ - 3);
+    if (name.starts_with('^')) {
+      negated = !negated;
+      name.remove_prefix(1);
+    }
+    const std::size_t consumed = brace + 1 - at_;
+    if (is_category(name)) return put_class(category_body(name), consumed, negated);
+    for (const char c : name) {
+      if ((c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && c != '_') refuse("\\p{" + std::string(name) + "}");
+    }
+    std::string body = "\\p{sc:" + std::string(name) + "}";
+    if (name == "Han") body += R"(\x{2B739}\x{2EBF0}-\x{2EE5D}\x{31350}-\x{323AF})";  // ideographs given since Unicode 14
+    put_class(body, consumed, negated);
   }
   void open_bracket() {
     if (!in_class_) {
@@ -110,15 +164,20 @@ class translator {
     if (!alphanumeric) return copy(2);
     switch (c) {
       case 's':
-        return put_class(space_body);
+        return put_class(space_body, 2);
       case 'S':
-        return put_class(not_space_body);
+        return put_class(not_space_body, 2);
       case 'w':
-        return put_class(word_body);
       case 'W':
-        return put_class(not_word_body);
+        return put_class(word_body(in_class_), 2, c == 'W');
+      case 'd':
+      case 'D':
+        return put_class(category_body("Nd"), 2, c == 'D');
       case 'h':
-        return put_class(hex_body);
+        return put_class(hex_body, 2);
+      case 'p':
+      case 'P':
+        return property();
       case 'u':
         out_ += "\\x{";
         out_ += hex_digits(4);
@@ -134,16 +193,10 @@ class translator {
       case 'f':
       case 'a':
       case 'e':
-      case 'd':
-      case 'D':
         return copy(2);
-      case 'p':
-      case 'P':
       case 'x': {
         const std::size_t brace = in_.find('}', at_);
-        if (in_.substr(at_ + 2, 1) == "{" && brace != std::string_view::npos) return copy(brace + 1 - at_);
-        if (c == 'x') return copy(2);
-        break;
+        return copy(in_.substr(at_ + 2, 1) == "{" && brace != std::string_view::npos ? brace + 1 - at_ : 2);
       }
       case 'A':
       case 'z':

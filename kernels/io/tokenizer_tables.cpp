@@ -168,12 +168,15 @@ class vocabulary {
       in_model[id.get<std::size_t>()] = true;
     }
     std::unordered_map<std::string_view, std::int32_t> before;
+    auto next = static_cast<std::int64_t>(members.size());
     for (const added_token& t : added) {
-      if (!before.emplace(t.content, t.id).second)
-        throw file_error(file_ + ": added_tokens: token " + in_quotes(t.content) + " occurs twice");
-      if (const auto it = members.find(t.content); it != members.end() && it->second != t.id) {
-        throw file_error(file_ + ": added_tokens: token " + in_quotes(t.content) + " has id " + std::to_string(t.id) + ", but " +
-                         it->second.dump() + " in model.vocab");
+      const std::string where = file_ + ": added_tokens: token " + in_quotes(t.content) + " has id " + std::to_string(t.id);
+      if (!before.emplace(t.content, t.id).second) throw file_error(where + " and stands there twice");
+      if (const auto it = members.find(t.content); it != members.end()) {
+        if (it->second != t.id) throw file_error(where + ", but " + it->second.dump() + " in model.vocab");
+      } else if (t.id != next++) {
+        // The `tokenizers` package numbers them itself, in order.
+        throw file_error(where + ", but is number " + std::to_string(next - 1) + " counted from the tokens of model.vocab");
       }
       put(t.content, static_cast<std::size_t>(t.id));
     }
@@ -219,13 +222,6 @@ std::pair<std::string_view, std::string_view> merge_parts(const json_node& node)
 
 void read_merges(const json_node& list, tokenizer_tables& t, const vocabulary& v) {
   const std::size_t count = list.array_size();
-  if (count == 0) {
-    for (std::size_t id = 0; id < v.tokens.size(); ++id) {
-      if (v.in_model[id] && !t.model.special[id] && t.bytes[id].size() > 1 && !t.model.whole_first) {
-        list.fail("there are none, so that token " + in_quotes(v.tokens[id]) + " could never be made");
-      }
-    }
-  }
   const auto id_of = [&](const json_node& node, std::string_view token) {
     const auto it = t.ids.find(token);
     if (it == t.ids.end() || !v.in_model[static_cast<std::size_t>(it->second)])

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+// Meaning and defaults of the keys: transformers 4.57, models idefics3, smolvlm and llama.
 #include "vlbatch/model/idefics3/config.hpp"
 
-#include <fmt/format.h>
-
-#include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+#include <utility>
 
 #include "io/json_file.hpp"
 #include "vlbatch/core/error.hpp"
@@ -13,178 +13,253 @@
 namespace vlbatch::inline v0 {
 namespace {
 
+namespace fs = std::filesystem;
 using io_detail::json_blame;
 using io_detail::json_file;
 using io_detail::json_node;
+using family = idefics3_config::family;
 
-constexpr std::int64_t max_config_bytes = 16 << 20;
-constexpr std::int64_t most = 1 << 20;  // no published size is near it, and products of two stay far from overflow
+// Far above any model of the family, and low enough that no product of two sizes leaves 64 bits.
+constexpr std::int64_t max_file_bytes = 16LL << 20U;
+constexpr std::int64_t max_width = 1 << 20;
+constexpr std::int64_t max_layers = 4096;
+constexpr std::int64_t max_heads = 4096;
+constexpr std::int64_t max_vocab = 1 << 24;
+constexpr std::int64_t max_positions = 1 << 28;
+constexpr std::int64_t max_pixels_per_side = 1 << 16;
+constexpr double smallest = 1e-30;
 
-std::int32_t count_or(const json_node& n, const char* key, std::int64_t otherwise, std::int64_t low = 1, std::int64_t high = most) {
-  return static_cast<std::int32_t>(n.integer_or(key, otherwise, low, high));
+std::int32_t size_or(const json_node& node, const char* key, std::int32_t otherwise, std::int64_t high) {
+  return static_cast<std::int32_t>(node.integer_or(key, otherwise, 1, high));
 }
 
-void expect_string(const json_node& n, const char* key, const std::string& found, const std::string& supported) {
-  if (found != supported) n.at(key).fail_expected("\"" + supported + "\"");
+// "vision_config.hidden_size is 770, expected a multiple of num_attention_heads, which is 12"
+void check_multiple(const json_node& node, const char* key, std::int32_t value, const char* of, std::int32_t divisor) {
+  if (value % divisor == 0) return;
+  node.fail(std::string(key) + " is " + std::to_string(value) + ", expected a multiple of " + of + ", which is " + std::to_string(divisor));
 }
 
-idefics3_vision_config read_vision(const json_node& n) {
-  idefics3_vision_config v;
-  v.hidden_size = count_or(n, "hidden_size", v.hidden_size);
-  v.intermediate_size = count_or(n, "intermediate_size", v.intermediate_size);
-  v.num_hidden_layers = count_or(n, "num_hidden_layers", v.num_hidden_layers, 1, 4096);
-  v.num_attention_heads = count_or(n, "num_attention_heads", v.num_attention_heads);
-  v.image_size = count_or(n, "image_size", v.image_size, 1, 1 << 14);
-  v.patch_size = count_or(n, "patch_size", v.patch_size, 1, 1 << 12);
-  v.layer_norm_eps = static_cast<float>(n.number_or("layer_norm_eps", 1e-6, 0.0, 1.0));
-  v.hidden_act = n.string_or("hidden_act", v.hidden_act);
-  expect_string(n, "hidden_act", v.hidden_act, "gelu_pytorch_tanh");
-  if (n.has("num_channels") && n.at("num_channels").integer(1, most) != 3) n.at("num_channels").fail_expected("3");
-  if (v.hidden_size % v.num_attention_heads != 0) {
-    n.fail(fmt::format("hidden_size {} is not a multiple of num_attention_heads {}", v.hidden_size, v.num_attention_heads));
+void check_equal(const json_node& node, const char* key, const std::string& otherwise, const char* expected) {
+  const std::string found = node.string_or(key, otherwise);
+  if (found != expected) node.at(key).fail_expected(std::string("\"") + expected + '"');
+}
+
+void check_off(const json_node& node, const char* key) {
+  if (node.boolean_or(key, false)) node.at(key).fail_expected("false, other values are not supported");
+}
+
+family read_family(const json_node& root) {
+  static constexpr std::pair<family, std::pair<const char*, const char*>> known[] = {
+      {family::idefics3, {"Idefics3ForConditionalGeneration", "idefics3"}},
+      {family::smolvlm, {"SmolVLMForConditionalGeneration", "smolvlm"}}};
+  const std::string expected = "Idefics3ForConditionalGeneration (idefics3) or SmolVLMForConditionalGeneration (smolvlm)";
+  std::optional<family> by_class;
+  std::optional<family> by_type;
+  if (root.has("architectures")) {
+    const json_node list = root.at("architectures");
+    for (std::size_t i = 0; i < list.array_size(); ++i) {
+      for (const auto& [kind, names] : known) {
+        if (list.at(i).string() == names.first) by_class = kind;
+      }
+    }
+    if (!by_class) (list.array_size() > 0 ? list.at(std::size_t{0}) : list).fail_expected(expected);
   }
-  if (v.image_size % v.patch_size != 0) n.fail(fmt::format("image_size {} is not a multiple of patch_size {}", v.image_size, v.patch_size));
-  return v;
+  if (root.has("model_type")) {
+    for (const auto& [kind, names] : known) {
+      if (root.at("model_type").string() == names.second) by_type = kind;
+    }
+    if (!by_type) root.at("model_type").fail_expected(expected);
+  }
+  if (!by_class && !by_type) static_cast<void>(root.at("architectures"));  // throws: missing key
+  if (by_class && by_type && *by_class != *by_type) {
+    root.at("model_type").fail_expected("the one that belongs to architectures, " + root.at("architectures").at(std::size_t{0}).shown());
+  }
+  return by_class ? *by_class : *by_type;
 }
 
-idefics3_text_config read_text(const json_node& n) {
-  idefics3_text_config t;
-  if (n.has("model_type")) expect_string(n, "model_type", n.at("model_type").string(), "llama");
-  t.hidden_size = static_cast<std::int32_t>(n.at("hidden_size").integer(1, most));
-  t.intermediate_size = count_or(n, "intermediate_size", t.intermediate_size);
-  t.num_hidden_layers = count_or(n, "num_hidden_layers", t.num_hidden_layers, 1, 4096);
-  t.num_attention_heads = count_or(n, "num_attention_heads", t.num_attention_heads);
-  t.num_key_value_heads = count_or(n, "num_key_value_heads", t.num_attention_heads);
-  t.head_dim = count_or(n, "head_dim", std::max(t.hidden_size / t.num_attention_heads, 1), 1, 4096);
-  t.vocab_size = count_or(n, "vocab_size", t.vocab_size, 1, 1 << 24);
-  t.max_position_embeddings = count_or(n, "max_position_embeddings", t.max_position_embeddings, 1, 1 << 24);
-  t.rms_norm_eps = static_cast<float>(n.number_or("rms_norm_eps", 1e-6, 0.0, 1.0));
-  t.rope_theta = static_cast<float>(n.number_or("rope_theta", 10000.0, 1e-3, 1e12));
-  t.tie_word_embeddings = n.boolean_or("tie_word_embeddings", false);
-  t.hidden_act = n.string_or("hidden_act", t.hidden_act);
-  expect_string(n, "hidden_act", t.hidden_act, "silu");
-  for (const char* key : {"attention_bias", "mlp_bias"}) {
-    if (n.boolean_or(key, false)) n.at(key).fail_expected("false: biases in the decoder are not supported");
-  }
-  if (n.has("rope_scaling")) n.at("rope_scaling").fail_expected("null: scaled rotary embeddings are not supported");
-  if (t.num_attention_heads % t.num_key_value_heads != 0) {
-    n.fail(fmt::format("num_attention_heads {} is not a multiple of num_key_value_heads {}", t.num_attention_heads, t.num_key_value_heads));
-  }
-  if (t.head_dim % 2 != 0) n.fail(fmt::format("head_dim {} is odd, rotary embeddings need pairs", t.head_dim));
-  return t;
+idefics3_vision_config read_vision(const json_node& node) {
+  idefics3_vision_config c;
+  c.hidden_size = size_or(node, "hidden_size", c.hidden_size, max_width);
+  c.intermediate_size = size_or(node, "intermediate_size", c.intermediate_size, max_width);
+  c.num_hidden_layers = size_or(node, "num_hidden_layers", c.num_hidden_layers, max_layers);
+  c.num_attention_heads = size_or(node, "num_attention_heads", c.num_attention_heads, max_heads);
+  c.image_size = size_or(node, "image_size", c.image_size, max_pixels_per_side);
+  c.patch_size = size_or(node, "patch_size", c.patch_size, max_pixels_per_side);
+  c.layer_norm_eps = static_cast<float>(node.number_or("layer_norm_eps", c.layer_norm_eps, smallest, 1.0));
+  check_equal(node, "hidden_act", c.hidden_act, "gelu_pytorch_tanh");
+  if (node.integer_or("num_channels", 3, 1, 4096) != 3) node.at("num_channels").fail_expected("3");
+  check_multiple(node, "hidden_size", c.hidden_size, "num_attention_heads", c.num_attention_heads);
+  check_multiple(node, "image_size", c.image_size, "patch_size", c.patch_size);
+  return c;
 }
 
-// generation_config.json, or config.json, or its text_config: one id or a list.
-std::vector<std::int32_t> read_eos(const json_node& n, std::int32_t vocab) {
+// Only the plain rotary embedding: {"rope_type": "default"} or, in older files, {"type": "default"}.
+void check_rope(const json_node& node) {
+  for (const char* key : {"rope_type", "type"}) check_equal(node, key, "default", "default");
+}
+
+idefics3_text_config read_text(const json_node& node) {
+  check_equal(node, "model_type", "llama", "llama");
+  idefics3_text_config c;
+  c.hidden_size = static_cast<std::int32_t>(node.at("hidden_size").integer(1, max_width));
+  c.intermediate_size = size_or(node, "intermediate_size", c.intermediate_size, max_width);
+  c.num_hidden_layers = size_or(node, "num_hidden_layers", c.num_hidden_layers, max_layers);
+  c.num_attention_heads = size_or(node, "num_attention_heads", c.num_attention_heads, max_heads);
+  c.num_key_value_heads = size_or(node, "num_key_value_heads", c.num_attention_heads, max_heads);
+  if (node.has("head_dim")) {
+    c.head_dim = size_or(node, "head_dim", c.head_dim, 1 << 14);
+  } else {
+    check_multiple(node, "hidden_size", c.hidden_size, "num_attention_heads", c.num_attention_heads);
+    c.head_dim = c.hidden_size / c.num_attention_heads;
+  }
+  if (c.head_dim % 2 != 0) node.fail("head_dim is " + std::to_string(c.head_dim) + ", expected an even number");
+  check_multiple(node, "num_attention_heads", c.num_attention_heads, "num_key_value_heads", c.num_key_value_heads);
+  c.vocab_size = size_or(node, "vocab_size", c.vocab_size, max_vocab);
+  c.max_position_embeddings = size_or(node, "max_position_embeddings", c.max_position_embeddings, max_positions);
+  c.rms_norm_eps = static_cast<float>(node.number_or("rms_norm_eps", c.rms_norm_eps, smallest, 1.0));
+  c.rope_theta = static_cast<float>(node.number_or("rope_theta", c.rope_theta, 1.0, 1e12));
+  if (node.has("rope_scaling")) check_rope(node.at("rope_scaling"));
+  if (node.has("rope_parameters")) {  // the same in the files of transformers 5
+    const json_node rope = node.at("rope_parameters");
+    check_rope(rope);
+    c.rope_theta = static_cast<float>(rope.number_or("rope_theta", c.rope_theta, 1.0, 1e12));
+  }
+  if (node.number_or("partial_rotary_factor", 1.0, 0.0, 1e6) != 1.0) node.at("partial_rotary_factor").fail_expected("1");
+  c.tie_word_embeddings = node.boolean_or("tie_word_embeddings", false);
+  check_equal(node, "hidden_act", c.hidden_act, "silu");
+  check_off(node, "attention_bias");
+  check_off(node, "mlp_bias");
+  return c;
+}
+
+std::optional<dtype> read_dtype(const json_node& node) {
+  static constexpr std::pair<const char*, dtype> known[] = {{"float32", dtype::f32}, {"float16", dtype::f16}, {"bfloat16", dtype::bf16}};
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    if (!node.has(key)) continue;
+    for (const auto& [name, type] : known) {
+      if (node.at(key).string() == name) return type;
+    }
+    node.at(key).fail_expected("float32, float16 or bfloat16");
+  }
+  return std::nullopt;
+}
+
+// One id or a list of them; nothing if absent.
+std::vector<std::int32_t> read_eos(const json_node& node, std::int32_t vocab_size) {
   std::vector<std::int32_t> ids;
-  if (!n.has("eos_token_id")) return ids;
-  const json_node eos = n.at("eos_token_id");
-  if (!eos.is_array()) return {static_cast<std::int32_t>(eos.integer(0, vocab - 1))};
-  for (std::size_t i = 0; i < eos.array_size(); ++i) ids.push_back(static_cast<std::int32_t>(eos.at(i).integer(0, vocab - 1)));
+  if (!node.has("eos_token_id")) return ids;
+  const json_node value = node.at("eos_token_id");
+  if (!value.is_array()) {
+    ids.push_back(static_cast<std::int32_t>(value.integer(0, vocab_size - 1)));
+    return ids;
+  }
+  for (std::size_t i = 0; i < value.array_size(); ++i) ids.push_back(static_cast<std::int32_t>(value.at(i).integer(0, vocab_size - 1)));
   return ids;
 }
 
-std::array<double, 3> read_channels(const json_node& n, const char* key, double otherwise, double low) {
-  std::array<double, 3> out{otherwise, otherwise, otherwise};
-  if (!n.has(key)) return out;
-  const json_node list = n.at(key);
-  if (list.array_size() != 3) list.fail_expected("three numbers");
-  for (std::size_t i = 0; i < 3; ++i) out[i] = list.at(i).number(low, 1e6);
+std::array<double, 3> read_channels(const json_node& node, const char* key, std::array<double, 3> otherwise, double low) {
+  if (!node.has(key)) return otherwise;
+  const json_node value = node.at(key);
+  std::array<double, 3> out{};
+  if (value.is_number()) {
+    out.fill(value.number(low, 1e6));
+    return out;
+  }
+  if (value.array_size() != out.size()) value.fail_expected("3 numbers");
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = value.at(i).number(low, 1e6);
   return out;
 }
 
-// {"longest_edge": n}, or n itself.
-std::int32_t read_edge(const json_node& n, const char* key, std::int32_t otherwise) {
-  if (!n.has(key)) return otherwise;
-  const json_node edge = n.at(key);
-  if (edge.is_number()) return static_cast<std::int32_t>(edge.integer(1, 1 << 16));
-  return static_cast<std::int32_t>(edge.at("longest_edge").integer(1, 1 << 16));
+std::int32_t read_longest_edge(const json_node& node, const char* key, std::int32_t otherwise) {
+  if (!node.has(key)) return otherwise;
+  return static_cast<std::int32_t>(node.at(key).at("longest_edge").integer(1, max_pixels_per_side));
 }
 
-idefics3_preprocessing read_preprocessing(const json_node& n) {
+idefics3_preprocessing read_preprocessing(const json_node& node) {
   idefics3_preprocessing p;
-  p.do_convert_rgb = n.boolean_or("do_convert_rgb", p.do_convert_rgb);
-  p.do_resize = n.boolean_or("do_resize", p.do_resize);
-  p.size_longest_edge = read_edge(n, "size", p.size_longest_edge);
-  p.resample = static_cast<std::int32_t>(n.integer_or("resample", p.resample, 0, 5));
-  p.do_image_splitting = n.boolean_or("do_image_splitting", p.do_image_splitting);
-  p.max_image_size_longest_edge = read_edge(n, "max_image_size", p.max_image_size_longest_edge);
-  p.do_rescale = n.boolean_or("do_rescale", p.do_rescale);
-  p.rescale_factor = n.number_or("rescale_factor", p.rescale_factor, -1e6, 1e6);
-  p.do_normalize = n.boolean_or("do_normalize", p.do_normalize);
-  p.image_mean = read_channels(n, "image_mean", 0.5, -1e6);
-  p.image_std = read_channels(n, "image_std", 0.5, 1e-12);
+  p.do_convert_rgb = node.boolean_or("do_convert_rgb", p.do_convert_rgb);
+  p.do_resize = node.boolean_or("do_resize", p.do_resize);
+  p.size_longest_edge = read_longest_edge(node, "size", p.size_longest_edge);
+  p.resample = static_cast<std::int32_t>(node.integer_or("resample", p.resample, 0, 5));
+  p.do_image_splitting = node.boolean_or("do_image_splitting", p.do_image_splitting);
+  p.max_image_size_longest_edge = read_longest_edge(node, "max_image_size", p.max_image_size_longest_edge);
+  p.do_rescale = node.boolean_or("do_rescale", p.do_rescale);
+  p.rescale_factor = node.number_or("rescale_factor", p.rescale_factor, smallest, 1e6);
+  p.do_normalize = node.boolean_or("do_normalize", p.do_normalize);
+  p.image_mean = read_channels(node, "image_mean", p.image_mean, -1e6);
+  p.image_std = read_channels(node, "image_std", p.image_std, 1e-12);
   return p;
 }
 
-dtype read_dtype(const json_node& n) {
-  const char* key = n.has("dtype") ? "dtype" : "torch_dtype";  // transformers renamed it
-  const std::string name = n.string_or(key, "float32");
-  if (name == "float32") return dtype::f32;
-  if (name == "float16") return dtype::f16;
-  if (name == "bfloat16") return dtype::bf16;
-  n.at(key).fail_expected("float32, float16 or bfloat16");
+std::optional<json_file> load_if_present(const fs::path& path) {
+  std::error_code ec;
+  if (!fs::exists(path, ec)) return std::nullopt;
+  return json_file::load(path, max_file_bytes);
+}
+
+// The image processor's own file, or in newer folders a part of the processor's.
+idefics3_preprocessing load_preprocessing(const fs::path& folder, const std::optional<json_file>& processor, std::int32_t image_size) {
+  const auto check_tile = [&](const json_node& node, const idefics3_preprocessing& p) {
+    if (p.max_image_size_longest_edge == image_size) return p;
+    node.fail("max_image_size.longest_edge is " + std::to_string(p.max_image_size_longest_edge) +
+              ", expected vision_config.image_size of config.json, which is " + std::to_string(image_size));
+  };
+  if (const auto file = load_if_present(folder / "preprocessor_config.json")) {
+    const json_node root = file->root(json_blame::model);
+    return check_tile(root, read_preprocessing(root));
+  }
+  if (processor && processor->root(json_blame::model).has("image_processor")) {
+    const json_node node = processor->root(json_blame::model).at("image_processor");
+    return check_tile(node, read_preprocessing(node));
+  }
+  idefics3_preprocessing p;
+  p.max_image_size_longest_edge = image_size;
+  p.size_longest_edge = 4 * image_size;
+  return p;
 }
 
 }  // namespace
 
 idefics3_config idefics3_config::load(const std::string& folder) {
-  namespace fs = std::filesystem;
-  const fs::path base(folder);
-  if (!fs::is_directory(base)) throw file_error(folder + ": is not a folder");
-  const json_file file = json_file::load(base / "config.json", max_config_bytes);
+  const fs::path dir(folder);
+  const json_file file = json_file::load(dir / "config.json", max_file_bytes);
   const json_node root = file.root(json_blame::model).object();
 
   idefics3_config c;
   c.source = folder;
-  const json_node architectures = root.at("architectures");
-  if (architectures.array_size() < 1) architectures.fail_expected("one architecture");
-  const std::string& name = architectures.at(std::size_t{0}).string();
-  if (name == "Idefics3ForConditionalGeneration") {
-    c.kind = family::idefics3;
-  } else if (name == "SmolVLMForConditionalGeneration") {
-    c.kind = family::smolvlm;
-  } else {
-    architectures.at(std::size_t{0}).fail_expected("Idefics3ForConditionalGeneration or SmolVLMForConditionalGeneration");
-  }
-  c.vision = read_vision(root.at("vision_config").object());
+  c.kind = read_family(root);
+  if (root.has("quantization_config")) root.at("quantization_config").fail("quantised weights are not supported");
   const json_node text = root.at("text_config").object();
+  const json_node vision = root.at("vision_config").object();
   c.text = read_text(text);
-  c.scale_factor = count_or(root, "scale_factor", c.scale_factor, 1, 1024);
-  c.image_token_id = static_cast<std::int32_t>(root.integer_or("image_token_id", c.image_token_id, 0, c.text.vocab_size - 1));
-  if (c.image_token_id >= c.text.vocab_size)
-    root.fail(fmt::format("image_token_id {} is not below vocab_size {}", c.image_token_id, c.text.vocab_size));
-  c.torch_dtype = read_dtype(root);
+  c.vision = read_vision(vision);
+  c.scale_factor = size_or(root, "scale_factor", c.scale_factor, 1024);
   if (c.vision.patches_per_side() % c.scale_factor != 0) {
-    root.fail(fmt::format("{} patches a side are not a multiple of scale_factor {}", c.vision.patches_per_side(), c.scale_factor));
+    root.fail("scale_factor is " + std::to_string(c.scale_factor) +
+              ", expected a divisor of the patches along a side, vision_config.image_size / patch_size = " +
+              std::to_string(c.vision.patches_per_side()));
   }
+  c.image_token_id = static_cast<std::int32_t>(root.integer_or("image_token_id", c.image_token_id, 0, max_vocab));
+  if (c.image_token_id >= c.text.vocab_size) {
+    root.fail("image_token_id is " + std::to_string(c.image_token_id) + ", expected an id below text_config.vocab_size, which is " +
+              std::to_string(c.text.vocab_size));
+  }
+  if (const auto type = read_dtype(root); type || (type = read_dtype(text))) c.torch_dtype = *type;
 
-  c.eos_token_ids.clear();
-  if (fs::exists(base / "generation_config.json")) {
-    const json_file generation = json_file::load(base / "generation_config.json", max_config_bytes);
-    c.eos_token_ids = read_eos(generation.root(json_blame::model).object(), c.text.vocab_size);
+  std::vector<std::int32_t> eos;
+  if (const auto generation = load_if_present(dir / "generation_config.json")) {
+    eos = read_eos(generation->root(json_blame::model), c.text.vocab_size);
   }
-  if (c.eos_token_ids.empty()) c.eos_token_ids = read_eos(root, c.text.vocab_size);
-  if (c.eos_token_ids.empty()) c.eos_token_ids = read_eos(text, c.text.vocab_size);
-  if (c.eos_token_ids.empty()) c.eos_token_ids = {2};  // LlamaConfig's default
+  if (eos.empty()) eos = read_eos(root, c.text.vocab_size);
+  if (eos.empty()) eos = read_eos(text, c.text.vocab_size);
+  if (!eos.empty()) c.eos_token_ids = std::move(eos);
 
-  if (fs::exists(base / "preprocessor_config.json")) {
-    const json_file pre = json_file::load(base / "preprocessor_config.json", max_config_bytes);
-    const json_node n = pre.root(json_blame::model).object();
-    c.preprocessing = read_preprocessing(n);
-    if (c.preprocessing.max_image_size_longest_edge != c.vision.image_size) {
-      n.fail(fmt::format("max_image_size {} is not vision_config.image_size {} of config.json", c.preprocessing.max_image_size_longest_edge,
-                         c.vision.image_size));
-    }
-  } else {
-    c.preprocessing.max_image_size_longest_edge = c.vision.image_size;
-    c.preprocessing.size_longest_edge = 4 * c.vision.image_size;
-  }
-  if (fs::exists(base / "processor_config.json")) {
-    const json_file processor = json_file::load(base / "processor_config.json", max_config_bytes);
-    const json_node n = processor.root(json_blame::model).object();
-    if (n.has("image_seq_len") && n.at("image_seq_len").integer(1, most) != c.tokens_per_tile()) {
-      n.at("image_seq_len").fail_expected(fmt::format("{}: the vision tower's patches over scale_factor squared", c.tokens_per_tile()));
+  const auto processor = load_if_present(dir / "processor_config.json");
+  c.preprocessing = load_preprocessing(dir, processor, c.vision.image_size);
+  if (processor) {
+    const json_node node = processor->root(json_blame::model);
+    if (node.integer_or("image_seq_len", c.tokens_per_tile(), 0, max_positions) != c.tokens_per_tile()) {
+      node.at("image_seq_len").fail_expected(std::to_string(c.tokens_per_tile()) + ", the embedding rows of a tile by config.json");
     }
   }
   return c;

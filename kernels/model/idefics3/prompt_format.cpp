@@ -1,121 +1,157 @@
 // SPDX-License-Identifier: Apache-2.0
+// Source of the format: SmolVLM's chat template and the prompt strings of transformers' Idefics3Processor.
 #include "vlbatch/model/idefics3/prompt_format.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cctype>
+#include <string>
 #include <string_view>
+#include <variant>
 
 #include "vlbatch/core/error.hpp"
 
 namespace vlbatch::inline v0 {
 namespace {
 
-std::int32_t control_token(const tokenizer& text, const idefics3_config& config, const std::string& name) {
-  const std::optional<std::int32_t> id = text.find(name);
-  if (!id) throw model_error(fmt::format("{}/tokenizer.json: token \"{}\" is missing", config.source, name));
-  if (*id >= config.text.vocab_size) {
-    throw model_error(fmt::format("{}/tokenizer.json: token \"{}\" has id {}, config.json's text_config.vocab_size is {}", config.source,
-                                  name, *id, config.text.vocab_size));
-  }
-  return *id;
+constexpr std::int32_t max_side = 64;  // of the grids that are looked for in the tokenizer; SmolVLM has 6
+
+std::string row_col_token(std::int32_t row, std::int32_t col) {
+  return "<row_" + std::to_string(row + 1) + "_col_" + std::to_string(col + 1) + ">";
 }
 
-// The template writes roles with a capital.
-std::string shown_role(const std::string& role) {
-  if (role != "user" && role != "assistant" && role != "system") {
-    throw invalid_argument(fmt::format("message: role is \"{}\", expected user, assistant or system", role));
-  }
-  std::string shown = role;
-  shown[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(shown[0])));
-  return shown;
+// The template capitalises roles.
+std::string_view role_name(const message& m, std::size_t index) {
+  if (m.role == "user") return "User";
+  if (m.role == "assistant") return "Assistant";
+  if (m.role == "system") return "System";
+  throw invalid_argument("message " + std::to_string(index) + " has the role \"" + m.role.substr(0, 60) +
+                         "\", expected \"user\", \"assistant\" or \"system\"");
 }
+
+// Prompt in the making. Text between two control tokens is collected and tokenised as one, because words do not end where text of the
+// template and of the user meet.
+class prompt_writer {
+ public:
+  prompt_writer(const tokenizer& text, std::vector<std::int32_t>& out) : text_(text), out_(out) {}
+
+  void text(std::string_view s) { pending_ += s; }
+  void control(std::int32_t id) {
+    flush();
+    out_.push_back(id);
+  }
+  void repeat(std::int32_t id, std::int32_t times) {
+    flush();
+    out_.insert(out_.end(), static_cast<std::size_t>(times), id);
+  }
+  void flush() {
+    text_.encode(pending_, tokenizer::special_tokens::as_text, out_);
+    pending_.clear();
+  }
+  std::int32_t position() const { return static_cast<std::int32_t>(out_.size()); }
+
+ private:
+  const tokenizer& text_;
+  std::vector<std::int32_t>& out_;
+  std::string pending_;
+};
 
 }  // namespace
 
 idefics3_prompt_format::idefics3_prompt_format(const tokenizer& text, const idefics3_config& config)
-    : text_(&text),
-      tokens_per_tile_(config.tokens_per_tile()),
-      start_(control_token(text, config, "<|im_start|>")),
-      end_of_utterance_(control_token(text, config, "<end_of_utterance>")),
-      fake_(control_token(text, config, "<fake_token_around_image>")),
-      image_(control_token(text, config, "<image>")),
-      global_(control_token(text, config, "<global-img>")) {
-  if (image_ != config.image_token_id) {
-    throw model_error(fmt::format("{}/tokenizer.json: token \"<image>\" has id {}, config.json's image_token_id is {}", config.source,
-                                  image_, config.image_token_id));
+    : text_(&text), tokens_per_tile_(config.tokens_per_tile()) {
+  const std::string source = config.source.empty() ? "tokenizer" : config.source + ": tokenizer";
+  if (text.vocab_size() > config.text.vocab_size) {
+    throw model_error(source + ": ids up to " + std::to_string(text.vocab_size() - 1) + ", but text_config.vocab_size of config.json is " +
+                      std::to_string(config.text.vocab_size));
   }
-  const auto tile_token = [&](std::int32_t r, std::int32_t c) { return text.find(fmt::format("<row_{}_col_{}>", r, c)); };
-  while (tile_token(max_rows_ + 1, 1)) ++max_rows_;
-  while (max_rows_ > 0 && tile_token(1, max_cols_ + 1)) ++max_cols_;
-  for (std::int32_t r = 1; r <= max_rows_; ++r) {
-    for (std::int32_t c = 1; c <= max_cols_; ++c) row_col_.push_back(control_token(text, config, fmt::format("<row_{}_col_{}>", r, c)));
-  }
-}
-
-// Rows of tiles end with a newline each; the whole picture follows after one more, and a closing separator.
-void idefics3_prompt_format::append_image(image_grid grid, formatted& out) const {
-  if (grid.rows < 0 || grid.cols < 0 || (grid.rows == 0) != (grid.cols == 0) || grid.rows > max_rows_ || grid.cols > max_cols_) {
-    throw invalid_argument(
-        fmt::format("image: grid of {} x {} tiles, the tokenizer has names for up to {} x {}", grid.rows, grid.cols, max_rows_, max_cols_));
-  }
-  formatted::image_range range;
-  const auto tile = [&](std::int32_t name) {
-    out.tokens.push_back(fake_);
-    out.tokens.push_back(name);
-    range.tile_positions.push_back(static_cast<std::int32_t>(out.tokens.size()));
-    out.tokens.insert(out.tokens.end(), static_cast<std::size_t>(tokens_per_tile_), image_);
+  const auto resolve = [&](const std::string& token) {
+    const auto id = text.find(token);
+    if (!id) throw model_error(source + ": token \"" + token + "\", which prompts need, is missing");
+    // As an added token it is cut out of the text before anything else, and the text around it must stay as it is: that is how it is used
+    // here.
+    const std::vector<std::int32_t> around = text.encode(" " + token + " ", tokenizer::special_tokens::parse);
+    std::vector<std::int32_t> expected = text.encode(" ");
+    expected.push_back(*id);
+    text.encode(" ", tokenizer::special_tokens::as_text, expected);
+    if (around != expected) throw model_error(source + ": token \"" + token + "\" is no added token or takes spaces around it along");
+    return *id;
   };
-  for (std::int32_t r = 0; r < grid.rows; ++r) {
-    for (std::int32_t c = 0; c < grid.cols; ++c) tile(row_col_[static_cast<std::size_t>(r * max_cols_ + c)]);
-    // The newline of the last row and the one before the whole picture stand together: they are one piece of text.
-    text_->encode(r + 1 == grid.rows ? "\n\n" : "\n", tokenizer::special_tokens::as_text, out.tokens);
+  start_ = resolve("<|im_start|>");
+  end_of_utterance_ = resolve("<end_of_utterance>");
+  fake_ = resolve("<fake_token_around_image>");
+  image_ = resolve("<image>");
+  global_ = resolve("<global-img>");
+  if (image_ != config.image_token_id) {
+    throw model_error(source + ": token \"<image>\" has id " + std::to_string(image_) + ", but image_token_id of config.json is " +
+                      std::to_string(config.image_token_id));
   }
-  tile(global_);
-  range.first_position = range.tile_positions.front();
-  range.num_tokens = static_cast<std::int32_t>(out.tokens.size()) - range.first_position;
-  out.tokens.push_back(fake_);
-  out.images.push_back(std::move(range));
+
+  while (max_rows_ < max_side && text.find(row_col_token(max_rows_, 0))) ++max_rows_;
+  while (max_rows_ > 0 && max_cols_ < max_side && text.find(row_col_token(0, max_cols_))) ++max_cols_;
+  if (max_rows_ == 0 && config.preprocessing.do_image_splitting) static_cast<void>(resolve(row_col_token(0, 0)));  // throws
+  for (std::int32_t r = 0; r < max_rows_; ++r) {
+    for (std::int32_t c = 0; c < max_cols_; ++c) row_col_.push_back(resolve(row_col_token(r, c)));
+  }
 }
 
 idefics3_prompt_format::formatted idefics3_prompt_format::format(const std::vector<message>& messages,
                                                                  std::span<const image_grid> grids) const {
-  if (messages.empty()) throw invalid_argument("request: no message");
-  std::size_t wanted = 0;
-  for (const message& m : messages) {
-    wanted += static_cast<std::size_t>(
-        std::count_if(m.parts.begin(), m.parts.end(), [](const message_part& p) { return std::holds_alternative<image_part>(p); }));
+  std::size_t images = 0;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].parts.empty()) throw invalid_argument("message " + std::to_string(i) + " has no parts, expected text or images");
+    for (const message_part& part : messages[i].parts) images += std::holds_alternative<image_part>(part) ? 1 : 0;
   }
-  if (wanted != grids.size()) throw invalid_argument(fmt::format("request: {} image parts, {} grids", wanted, grids.size()));
+  if (messages.empty()) throw invalid_argument("0 messages, expected at least 1");
+  if (images != grids.size()) {
+    throw invalid_argument(std::to_string(images) + " images in the messages, but " + std::to_string(grids.size()) + " tile grids");
+  }
+  for (const image_grid& g : grids) {
+    const bool single = g.rows == 0 && g.cols == 0;
+    if (!single && (g.rows < 1 || g.cols < 1 || g.rows > max_rows_ || g.cols > max_cols_)) {
+      throw invalid_argument("a grid of " + std::to_string(g.rows) + " x " + std::to_string(g.cols) +
+                             " tiles, expected 0 x 0 or, by the tokenizer, 1 x 1 to " + std::to_string(max_rows_) + " x " +
+                             std::to_string(max_cols_));
+    }
+  }
 
   formatted out;
-  std::size_t next = 0;
-  // Text between two control tokens is tokenised in one piece, template and user text together, as the reference does with the whole
-  // string.
-  std::string piece;
-  const auto flush = [&] {
-    text_->encode(piece, tokenizer::special_tokens::as_text, out.tokens);
-    piece.clear();
+  prompt_writer writer(*text_, out.tokens);
+  const auto tile = [&](formatted::image_range& range, std::int32_t tag) {
+    writer.control(fake_);
+    writer.control(tag);
+    range.tile_positions.push_back(writer.position());
+    writer.repeat(image_, tokens_per_tile_);
   };
-  out.tokens.push_back(start_);
-  for (const message& m : messages) {
-    if (m.parts.empty()) throw invalid_argument(fmt::format("message of role {} has no parts", m.role));
-    piece += shown_role(m.role) + (std::holds_alternative<image_part>(m.parts.front()) ? ":" : ": ");
+  const auto image = [&](image_grid grid) {
+    formatted::image_range range;
+    for (std::int32_t r = 0; r < grid.rows; ++r) {
+      for (std::int32_t c = 0; c < grid.cols; ++c) tile(range, row_col_[static_cast<std::size_t>(r * max_cols_ + c)]);
+      writer.text("\n");
+    }
+    if (grid.rows > 0) writer.text("\n");
+    tile(range, global_);
+    range.first_position = range.tile_positions.front();
+    range.num_tokens = writer.position() - range.first_position;
+    writer.control(fake_);
+    out.images.push_back(std::move(range));
+  };
+
+  writer.control(start_);
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const message& m = messages[i];
+    writer.text(role_name(m, i));
+    writer.text(std::holds_alternative<image_part>(m.parts.front()) ? ":" : ": ");
     for (const message_part& part : m.parts) {
       if (const auto* text = std::get_if<text_part>(&part)) {
-        piece += text->text;
-        continue;
+        writer.text(text->text);
+      } else {
+        image(grids[out.images.size()]);
       }
-      flush();
-      append_image(grids[next++], out);
     }
-    flush();
-    out.tokens.push_back(end_of_utterance_);
-    piece.assign(1, '\n');  // assigning the literal draws a false warning from g++ 12
+    writer.control(end_of_utterance_);
+    writer.text("\n");
   }
-  piece += "Assistant:";
-  flush();
+  writer.text("Assistant:");
+  writer.flush();
   return out;
 }
 

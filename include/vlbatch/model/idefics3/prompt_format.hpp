@@ -55,8 +55,6 @@ class idefics3_prompt_format {
   [[nodiscard]] std::int32_t tokens_per_tile() const noexcept { return tokens_per_tile_; }
 
  private:
-  void append_image(image_grid grid, formatted& out) const;
-
   const tokenizer* text_;
   std::int32_t tokens_per_tile_;
   std::int32_t start_;             // <|im_start|>
