@@ -244,7 +244,7 @@ idefics3_config idefics3_config::load(const std::string& folder) {
     root.fail("image_token_id is " + std::to_string(c.image_token_id) + ", expected an id below text_config.vocab_size, which is " +
               std::to_string(c.text.vocab_size));
   }
-  if (const auto type = read_dtype(root); type || (type = read_dtype(text))) c.torch_dtype = *type;
+  c.torch_dtype = read_dtype(root).value_or(read_dtype(text).value_or(dtype::f32));
 
   std::vector<std::int32_t> eos;
   if (const auto generation = load_if_present(dir / "generation_config.json")) {

@@ -98,7 +98,7 @@ idefics3_prompt_format::formatted idefics3_prompt_format::format(const std::vect
   std::size_t images = 0;
   for (std::size_t i = 0; i < messages.size(); ++i) {
     if (messages[i].parts.empty()) throw invalid_argument("message " + std::to_string(i) + " has no parts, expected text or images");
-    for (const message_part& part : messages[i].parts) images += std::holds_alternative<image_part>(part) ? 1 : 0;
+    for (const message_part& part : messages[i].parts) images += static_cast<std::size_t>(std::holds_alternative<image_part>(part));
   }
   if (messages.empty()) throw invalid_argument("0 messages, expected at least 1");
   if (images != grids.size()) {
