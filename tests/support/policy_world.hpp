@@ -32,7 +32,7 @@ struct world_request {
 
 /// Sizes of the world.
 struct world_settings {
-  vlbatch::limits lim;
+  vlbatch::limits lim{};
   std::int32_t blocks = 64;
   std::int32_t block_size = 16;
   std::int64_t encoder_bytes = 1 << 20;
