@@ -66,7 +66,8 @@ class sequence_table {
   return a.arrival != b.arrival ? a.arrival < b.arrival : a.id < b.id;
 }
 
-/// Whose claim on encoder cache bytes is stronger: a running sequence's (it holds KV that others wait for), then that of the earlier arrival.
+/// Whose claim on encoder cache bytes is stronger: a running sequence's (it holds KV that others wait for), then that of the earlier
+/// arrival.
 [[nodiscard]] constexpr bool outranks(const sequence_view& a, const sequence_view& b) noexcept {
   if ((a.where == phase::running) != (b.where == phase::running)) return a.where == phase::running;
   return arrives_before(a, b);
