@@ -70,7 +70,8 @@ TEST(sequential, one_after_the_other_to_its_end) {
 
 TEST(sequential, begins_when_every_embedding_is_there_and_encodes_for_the_head_alone) {
   driven<sequential> d({.max_num_batched_tokens = 64, .max_encoder_tokens = 5}, {});
-  for (const std::uint8_t kind : std::initializer_list<std::uint8_t>{1, 2}) d.arrive({.prompt = prompt(1, 3, {picture(kind, 2)}), .max_new_tokens = 1, .answer = 1});
+  for (const std::uint8_t kind : std::initializer_list<std::uint8_t>{1, 2})
+    d.arrive({.prompt = prompt(1, 3, {picture(kind, 2)}), .max_new_tokens = 1, .answer = 1});
   const step_plan first = d.step();
   EXPECT_EQ(first.encode, (encodes{{id(1), 0, 0, 1, 0}})) << "one tile of five tokens a step";
   EXPECT_TRUE(first.run.empty());
