@@ -55,12 +55,12 @@ class timeline_recorder {
              i.pad_tokens > i.num_tokens ? activity::padding
              : first_token               ? activity::prefill
                                          : activity::decode,
-             r.planned, r.computed);
+             r.launched, r.computed);
     }
     if (r.empty_rows > 0) {  // lockstep: the rows that ended are computed on
       for (const seq_id id : data_->ended) {
         const auto same = [&](const run_item& i) { return i.id == id; };
-        if (std::none_of(r.run.begin(), r.run.end(), same)) extend(id, activity::padding, r.planned, r.computed);
+        if (std::none_of(r.run.begin(), r.run.end(), same)) extend(id, activity::padding, r.launched, r.computed);
       }
     }
     data_->last_run.clear();

@@ -150,7 +150,7 @@ TEST(observers, each_hook_goes_to_all_that_have_it) {
 MATCHER_P3(segment, what, begin, end, "") { return arg.what == what && arg.begin == at_ms(begin) && arg.end == at_ms(end); }
 
 step_report step(double begin, double end, std::span<const run_item> run, std::int32_t empty_rows = 0) {
-  return {.planned = at_ms(begin), .computed = at_ms(end), .empty_rows = empty_rows, .run = run};
+  return {.launched = at_ms(begin), .computed = at_ms(end), .empty_rows = empty_rows, .run = run};
 }
 
 TEST(timeline_recorder, a_lockstep_run_made_by_hand) {
