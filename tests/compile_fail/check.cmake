@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+# Compiles SOURCE with COMPILER, whose first line says "// expect: REGEX" of the error, or "// expect: success".
+file(STRINGS ${SOURCE} first LIMIT_COUNT 1)
+if(NOT first MATCHES "^// expect: (.+)$")
+  message(FATAL_ERROR "${SOURCE}: the first line is not '// expect: REGEX'")
+endif()
+set(expected "${CMAKE_MATCH_1}")
+string(REPLACE "|" ";" flags "${FLAGS}")
+execute_process(COMMAND ${COMPILER} -std=c++20 -fsyntax-only ${flags} ${SOURCE} RESULT_VARIABLE code ERROR_VARIABLE text OUTPUT_VARIABLE text)
+if(expected STREQUAL "success")
+  if(NOT code EQUAL 0)
+    message(FATAL_ERROR "${SOURCE} does not compile:\n${text}")
+  endif()
+elseif(code EQUAL 0)
+  message(FATAL_ERROR "${SOURCE} compiles, expected an error that matches '${expected}'")
+elseif(NOT text MATCHES "${expected}")
+  message(FATAL_ERROR "${SOURCE}: no error matches '${expected}':\n${text}")
+endif()
