@@ -3,41 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstddef>
-#include <cstdlib>
-#include <new>
 #include <numeric>
 #include <vector>
 
 #include "parity/golden.hpp"
+#include "support/count_allocations.hpp"
 #include "vlbatch/backend/cpu.hpp"
 #include "vlbatch/model/idefics3/idefics3.hpp"
-
-namespace {
-std::atomic<std::int64_t> allocations{0};
-
-void* counted(std::size_t size, std::size_t alignment) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  const std::size_t rounded = (std::max<std::size_t>(size, 1) + alignment - 1) / alignment * alignment;
-  void* p = std::aligned_alloc(alignment, rounded);
-  if (p == nullptr) throw std::bad_alloc();
-  return p;
-}
-}  // namespace
-
-void* operator new(std::size_t size) { return counted(size, alignof(std::max_align_t)); }
-void* operator new[](std::size_t size) { return counted(size, alignof(std::max_align_t)); }
-void* operator new(std::size_t size, std::align_val_t a) { return counted(size, static_cast<std::size_t>(a)); }
-void* operator new[](std::size_t size, std::align_val_t a) { return counted(size, static_cast<std::size_t>(a)); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 
 namespace vlbatch::testing {
 namespace {
@@ -73,11 +45,11 @@ TEST_P(steady_state, decode_steps) {
     model_.wait(workspace, model_.forward(workspace, in, kv));
   };
   for (std::int32_t p = 0; p < 40; ++p) step(sequences, p);
-  const std::int64_t before = allocations.load();
+  const std::int64_t before = allocations_so_far.load();
   for (std::int32_t p = 40; p < 60; ++p) step(sequences, p);
   for (std::int32_t p = 60; p < 80; ++p) step(sequences / 2, p);
   for (std::int32_t p = 60; p < 100; ++p) step(sequences, p);
-  EXPECT_EQ(allocations.load() - before, 0);
+  EXPECT_EQ(allocations_so_far.load() - before, 0);
 }
 
 TEST_P(steady_state, encoding) {
@@ -91,9 +63,9 @@ TEST_P(steady_state, encoding) {
   std::vector<tile_input> tiles;
   for (std::int32_t t = 0; t < pixels->num_tiles; ++t) tiles.push_back({pixels.get(), t, out.data() + t * tile});
   model_.encode(workspace, tiles);
-  const std::int64_t before = allocations.load();
+  const std::int64_t before = allocations_so_far.load();
   for (int i = 0; i < 5; ++i) model_.encode(workspace, tiles);
-  EXPECT_EQ(allocations.load() - before, 0);
+  EXPECT_EQ(allocations_so_far.load() - before, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(threads, steady_state, ::testing::Values(1, 2));

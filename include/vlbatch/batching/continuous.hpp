@@ -41,7 +41,7 @@ class continuous {
       const sequence_view& seq = b[state.waiting[i]];
       const bool fits = b.ledger().free_sequences() > 0 && b.ledger().free_rows() > 0 && b.fits_whole(seq);
       if (fits || encodes_ahead) b.try_encode_all(seq);
-      if (fits) b.try_run(seq);
+      if (fits && b.holds_images(seq)) b.try_run(seq);
       if (!fits && !encodes_ahead) break;
     }
   }

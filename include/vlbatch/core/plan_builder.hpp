@@ -87,6 +87,9 @@ class plan_builder {
   [[nodiscard]] bool ready(const sequence_view& seq) const noexcept {
     return ledger_.ready_limit(seq) >= seq.prompt_tokens + seq.generated_tokens;
   }
+  /// True if every image that \p seq still needs has memory, counting what this plan encodes. A policy that admits only then never has two
+  /// running sequences wait for each other's memory: each may hold a picture that it cannot consume before another one of its own.
+  [[nodiscard]] bool holds_images(const sequence_view& seq) const noexcept { return ledger_.holds_images(seq); }
 
   /// Takes the KV from a running sequence.
   bool try_evict(const sequence_view& seq, eviction how = eviction::recompute) {

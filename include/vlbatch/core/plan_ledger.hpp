@@ -73,6 +73,14 @@ class plan_ledger {
     }
     return limit;
   }
+  /// True if every image that \p seq still needs has memory, or will have once the plan is carried out.
+  [[nodiscard]] bool holds_images(const sequence_view& seq) const noexcept {
+    for (std::size_t i = 0; i < seq.images.size(); ++i) {
+      const image_view& image = seq.images[i];
+      if (image.state == image_state::missing && !image.resident && planned(seq, static_cast<std::int32_t>(i)) == 0) return false;
+    }
+    return true;
+  }
   /// The largest n <= \p wanted that `run` would accept as far as ready embeddings, rows, blocks and atomic images go; 0 if none.
   [[nodiscard]] std::int32_t runnable(const sequence_view& seq, std::int32_t wanted) const noexcept {
     const std::int32_t blocks = free_blocks_ + seq.kv_blocks;
@@ -144,18 +152,16 @@ class plan_ledger {
     const std::int32_t tokens = num_tiles * image.tokens_per_tile;
     if (tokens > free_encoder_tokens()) return {"more tokens than max_encoder_tokens leaves", tokens, free_encoder_tokens()};
     const std::int64_t bytes = image.resident ? 0 : image.bytes;
-    if (bytes > 0) {
-      const sequence_view* before = weakest_;
-      if (weakest_ == nullptr || outranks(*weakest_, seq)) weakest_ = &seq;
-      const char flags = named_[index(seq.slot)];
-      name(seq, is_encoded);
+    const sequence_view* const before = weakest_;
+    if (bytes > 0 && (weakest_ == nullptr || outranks(*weakest_, seq))) weakest_ = &seq;
+    const char flags = named_[index(seq.slot)];
+    name(seq, is_encoded);
+    if (encoder_bytes_ + bytes > 0) {  // also without new bytes: what it has can no longer be dropped
       if (const objection o = encoder_room(bytes)) {
         weakest_ = before;
         named_[index(seq.slot)] = flags;
         return o;
       }
-    } else {
-      name(seq, is_encoded);
     }
     encoder_tokens_ += tokens;
     encoder_bytes_ += bytes;

@@ -291,5 +291,22 @@ TEST(continuous, a_lane_beside_the_step_encodes_for_those_who_wait) {
   EXPECT_EQ(p.run, (runs{{id(1), 1, 0}, {id(2), 2, 0}})) << "the text before the image runs meanwhile";
 }
 
+// Two that run could each hold a picture (shared ones come early) and wait for the memory of the other's.
+TEST(continuous, admits_only_whose_pictures_all_have_memory) {
+  hand_made_state s;
+  s.lanes[0].in_step = false;
+  s.encoder.free_bytes = 10;
+  sequence_view& v = s.waiting(30);
+  s.image(v, 5, 1);
+  s.image(v, 15, 1);
+  step_plan p = plan_of<continuous>(s);
+  EXPECT_EQ(p.encode, (encodes{{id(1), 0, 0, 1, 0}}));
+  EXPECT_TRUE(p.run.empty()) << "though the text before the first picture is known";
+  s.encoder.free_bytes = 20;
+  p = plan_of<continuous>(s);
+  EXPECT_EQ(p.encode, (encodes{{id(1), 0, 0, 1, 0}, {id(1), 1, 0, 1, 0}}));
+  EXPECT_EQ(p.run, (runs{{id(1), 5, 0}}));
+}
+
 }  // namespace
 }  // namespace vlbatch::testing

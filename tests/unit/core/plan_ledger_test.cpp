@@ -229,6 +229,21 @@ TEST_F(ledger, a_plan_does_not_admit_whom_it_takes_embeddings_from) {
   fresh();
   accept(l.run(young, 5, 0));
   expect(l.encode(old, 0, 0, 3, 0), "more encoder cache bytes than can be had", 30, 20);
+
+  // The same for a picture of which more is to be encoded: that asks for no bytes, but it stays where it is.
+  sequence_view& half = s.waiting(30);
+  image_view& begun = s.image(half, 0, 2);
+  encoder_cache::entry& f = cache.attach(pixels(3, 2), 20, {&half, &begun});
+  ASSERT_TRUE(cache.reserve(f, half, {}));
+  cache.start(f, 1);
+  cache.complete(f);
+  s.encoder.free_bytes = 0;
+  fresh();
+  accept(l.encode(old, 0, 0, 3, 0));
+  expect(l.encode(half, 0, 1, 1, 0), "more encoder cache bytes than can be had", 30, 10);
+  fresh();
+  accept(l.encode(half, 0, 1, 1, 0));
+  expect(l.encode(old, 0, 0, 3, 0), "more encoder cache bytes than can be had", 30, 10);
 }
 
 TEST_F(ledger, begin_forgets_the_plan_before) {

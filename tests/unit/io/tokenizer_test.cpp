@@ -58,7 +58,8 @@ TEST(tokenizer, agrees_with_the_tokenizers_package) {
 
 TEST(tokenizer, decodes_like_the_tokenizers_package) {
   const tokenizer t = load_json(trained());
-  for (const json& row : read_json(golden_text("tokenizer_cases.json"))["decode"]) {
+  const json cases = read_json(golden_text("tokenizer_cases.json"));
+  for (const json& row : cases["decode"]) {
     const ids tokens = row["ids"];
     EXPECT_EQ(t.decode(tokens, true), row["decoded"].get<std::string>()) << row["ids"];
     EXPECT_EQ(t.decode(tokens), row["shown"].get<std::string>()) << row["ids"];

@@ -60,7 +60,8 @@ TEST(config, reads_every_key) {
 }
 
 TEST(config, reads_what_transformers_reads) {
-  for (const json& g : read_json(golden_text("configs.json"))["cases"]) {
+  const json goldens = read_json(golden_text("configs.json"));
+  for (const json& g : goldens["cases"]) {
     const temporary_folder folder;
     folder.write("config.json", g["config"]);
     if (!g["generation_config"].is_null()) folder.write("generation_config.json", g["generation_config"]);

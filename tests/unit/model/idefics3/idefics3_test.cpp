@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "conformance/model_driver.hpp"
+#include "support/files.hpp"
 #include "vlbatch/backend/cpu.hpp"
 #include "vlbatch/core/error.hpp"
 #include "vlbatch/io/tokenizer.hpp"
@@ -30,18 +31,14 @@ using model = idefics3<cpu>;
 // Folders that live as long as the program, one for each way of writing.
 class folders {
  public:
-  folders() : root_(fs::path(::testing::TempDir()) / "vlbatch_idefics3_test") { fs::remove_all(root_); }
-  ~folders() { fs::remove_all(root_); }
-  folders(const folders&) = delete;
-  folders& operator=(const folders&) = delete;
   std::string tiny(dtype type) {
-    const fs::path folder = root_ / name_of(type);
+    const fs::path folder = root_.path(std::string(name_of(type)));
     if (!fs::exists(folder)) write_random_checkpoint(named_checkpoint_shape("tiny"), folder.string(), {.seed = 4, .type = type});
     return folder.string();
   }
 
  private:
-  fs::path root_;
+  testing::temporary_folder root_;
 };
 folders& made() {
   static folders f;

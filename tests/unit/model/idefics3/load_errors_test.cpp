@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "support/files.hpp"
 #include "vlbatch/backend/cpu.hpp"
 #include "vlbatch/core/error.hpp"
 #include "vlbatch/io/safetensors.hpp"
@@ -52,12 +53,7 @@ random_checkpoint_shape small_shape() {
 /// A good folder, written anew for each test.
 class load_errors : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(::testing::TempDir()) / (std::string("vlbatch_") + ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(folder_);
-    write();
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  void SetUp() override { write(); }
 
   void write(const random_checkpoint_shape& shape = small_shape(), std::int32_t shards = 1) {
     write_random_checkpoint(shape, folder_.string(), {.seed = 3, .type = dtype::bf16, .shards = shards, .overwrite = true});
@@ -115,7 +111,8 @@ class load_errors : public ::testing::Test {
     }
   }
 
-  fs::path folder_;
+  testing::temporary_folder temporary_;
+  fs::path folder_ = temporary_.path("a_model");
 };
 
 TEST_F(load_errors, the_folder_loads_as_it_is) {

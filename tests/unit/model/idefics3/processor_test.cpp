@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -10,12 +8,12 @@
 #include <thread>
 #include <vector>
 
+#include "support/files.hpp"
 #include "unit/io/image_test_support.hpp"
 #include "vlbatch/core/error.hpp"
 #include "vlbatch/model/idefics3/processor.hpp"
 
 namespace vb = vlbatch;
-namespace fs = std::filesystem;
 using vlbatch_tests::file_bytes;
 using vlbatch_tests::golden_folder;
 using vlbatch_tests::test_picture;
@@ -73,11 +71,8 @@ vb::tokenizer byte_tokenizer() {
                                {"post_processor", nullptr},
                                {"decoder", byte_level},
                                {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", nlohmann::json::array()}}}};
-  const fs::path path = fs::path(testing::TempDir()) / ("vlbatch_processor_tokenizer_" + std::to_string(::getpid()) + ".json");
-  std::ofstream(path) << file;
-  vb::tokenizer out = vb::tokenizer::load(path.string());
-  fs::remove(path);
-  return out;
+  const vb::testing::temporary_folder temporary;
+  return vb::tokenizer::load(temporary.write("tokenizer.json", file));
 }
 
 vb::idefics3_config small_config(bool splitting) {

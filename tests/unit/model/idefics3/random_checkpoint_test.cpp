@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "support/files.hpp"
 #include "vlbatch/core/error.hpp"
 #include "vlbatch/io/safetensors.hpp"
 
@@ -25,12 +26,6 @@ using ::testing::HasSubstr;
 
 class random_checkpoint : public ::testing::Test {
  protected:
-  void SetUp() override {
-    root_ = fs::path(::testing::TempDir()) / (std::string("vlbatch_rc_") + ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(root_);
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
   [[nodiscard]] std::string folder(const std::string& name) const { return (root_ / name).string(); }
   // Bytes of all tensors by name.
   static std::map<std::string, std::vector<std::byte>> content(const std::string& folder) {
@@ -49,7 +44,8 @@ class random_checkpoint : public ::testing::Test {
     return "no error";
   }
 
-  fs::path root_;
+  testing::temporary_folder temporary_;
+  fs::path root_ = temporary_.path("root");
 };
 
 TEST_F(random_checkpoint, same_seed_same_numbers_in_any_number_of_files) {
