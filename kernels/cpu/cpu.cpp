@@ -79,6 +79,12 @@ void check_cache(std::int32_t rows, const attention_shape& shape, const row_map&
   }
 }
 
+// How the products of a level want their weights.
+[[nodiscard]] weight_layout layout_of(cpu_level level) {
+  if (level == cpu_level::reference) return weight_layout::rows;
+  return level == cpu_level::amx ? weight_layout::tiles : weight_layout::panels;
+}
+
 [[nodiscard]] const cpu::weight::impl& checked(const cpu::weight& w) {
   if (w.out() == 0) throw invalid_argument("cpu: the weight was never loaded, expected [out, in] with out > 0");
   return w.get();
@@ -112,12 +118,11 @@ cpu::buffer cpu::allocate(std::int64_t bytes) const { return allocate_zeroed(byt
 
 cpu::weight cpu::load_weight(const tensor_view& t, weight_format format, weight_use use) const {
   const tensor_view* const one[] = {&t};
-  const bool panels = use == weight_use::product && level() != cpu_level::reference;
-  return weight(pack_weight(one, format, panels ? weight_layout::panels : weight_layout::rows));
+  return weight(pack_weight(one, format, use == weight_use::product ? layout_of(level()) : weight_layout::rows));
 }
 
 cpu::weight cpu::stack_weights(std::span<const tensor_view* const> ts, weight_format format) const {
-  return weight(pack_weight(ts, format, level() != cpu_level::reference ? weight_layout::panels : weight_layout::rows));
+  return weight(pack_weight(ts, format, layout_of(level())));
 }
 
 void cpu::linear(stream& s, matrix_view<const float> x, const weight& w, matrix_view<float> y, const linear_epilogue& e) const {

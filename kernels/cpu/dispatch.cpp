@@ -13,7 +13,7 @@
 namespace vlbatch::inline v0 {
 namespace {
 
-constexpr std::array levels{cpu_level::reference, cpu_level::scalar, cpu_level::avx2, cpu_level::avx512};
+constexpr std::array levels{cpu_level::reference, cpu_level::scalar, cpu_level::avx2, cpu_level::avx512, cpu_level::amx};
 
 // Table of a level, or none if it was not compiled or this machine cannot run it.
 [[nodiscard]] const cpu_kernels* find_kernels(cpu_level level) noexcept {
@@ -50,6 +50,8 @@ std::string_view name_of(cpu_level level) noexcept {
       return "avx2";
     case cpu_level::avx512:
       return "avx512";
+    case cpu_level::amx:
+      return "amx";
   }
   return "?";
 }

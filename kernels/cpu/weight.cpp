@@ -78,9 +78,7 @@ void fill(cpu::weight::impl& w, std::span<const tensor_view* const> ts, T* data)
   for (const tensor_view* t : ts) {
     for (std::int32_t r = 0; r < static_cast<std::int32_t>(t->shape[0]); ++r, ++n) {
       convert_row(*t, static_cast<std::int64_t>(r) * w.in, row);
-      const std::int64_t step = w.layout == weight_layout::rows ? 1 : panel_width;
-      T* to = data + w.index(n, 0);
-      for (std::int32_t k = 0; k < w.in; ++k) to[k * step] = row[static_cast<std::size_t>(k)];
+      for (std::int32_t k = 0; k < w.in; ++k) data[w.index(n, k)] = row[static_cast<std::size_t>(k)];
     }
   }
 }
@@ -107,6 +105,7 @@ std::shared_ptr<const cpu::weight::impl> pack_weight(std::span<const tensor_view
   w->out = static_cast<std::int32_t>(out);
   // A stack of mixed types is kept exact.
   w->type = format == weight_format::bf16 || (format == weight_format::as_stored && all_bf16) ? dtype::bf16 : dtype::f32;
+  if (layout == weight_layout::tiles && w->type == dtype::f32) w->layout = weight_layout::panels;
   auto data = allocate_zeroed(w->stored() * size_of(w->type));
   if (w->type == dtype::bf16) {
     fill(*w, ts, static_cast<std::uint16_t*>(static_cast<void*>(data.get())));

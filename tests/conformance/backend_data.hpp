@@ -95,6 +95,14 @@ struct host_matrix {
   return testing::AssertionSuccess();
 }
 
+/// As matrix units that take bf16 do: nearest, ties to even.
+inline void round_to_bf16(host_matrix& m) {
+  for (float& v : m.values) {
+    const auto bits = std::bit_cast<std::uint32_t>(v);
+    if (v == v) v = std::bit_cast<float>((bits + 0x7FFFU + ((bits >> 16U) & 1U)) & 0xFFFF0000U);
+  }
+}
+
 /// A stored tensor `[out, in]`, at an address that is not aligned.
 class tensor {
  public:

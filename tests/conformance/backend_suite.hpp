@@ -8,6 +8,7 @@
 //   struct my_device {
 //     using backend = my_backend;
 //     static constexpr bool invariant = true;              // false: rows may differ by rounding with their company; bits are not compared
+//     static constexpr bool rounds_inputs_to_bf16 = false;  // optional; true: products with bf16 weights round their inputs to bf16
 //     static bool available();                             // false: skipped
 //     static my_backend make();
 //     static void to_device(void* to, const void* from, std::size_t bytes);
@@ -80,7 +81,10 @@ class backend_suite : public testing::Test {
     tested.linear(s, dx.view(), weight, dy.view(), {o.with_bias ? bias.view().data : nullptr, o.act, o.accumulate});
     return get(dy);
   }
-  [[nodiscard]] static host_matrix reference_product(const host_matrix& x, const tensor& w, const linear_options& o, host_matrix y) {
+  [[nodiscard]] static host_matrix reference_product(host_matrix x, const tensor& w, const linear_options& o, host_matrix y) {
+    if constexpr (requires { requires Device::rounds_inputs_to_bf16; }) {
+      if (w.view().type == dtype::bf16) round_to_bf16(x);
+    }
     const cpu b{cpu_level::reference};
     auto s = b.make_stream(1);
     b.linear(s, x.view(), b.load_weight(w.view(), weight_format::as_stored), y.view(),

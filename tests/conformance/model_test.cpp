@@ -46,7 +46,7 @@ struct fake_case {
 };
 
 using cases = ::testing::Types<fake_case, idefics3_case<cpu_level::reference>, idefics3_case<cpu_level::scalar>,
-                               idefics3_case<cpu_level::avx2>, idefics3_case<cpu_level::avx512>>;
+                               idefics3_case<cpu_level::avx2>, idefics3_case<cpu_level::avx512>, idefics3_case<cpu_level::amx>>;
 struct case_names {
   template <class Case>
   static std::string GetName(int) {
@@ -54,7 +54,8 @@ struct case_names {
     if constexpr (std::is_same_v<Case, idefics3_case<cpu_level::reference>>) return "reference";
     if constexpr (std::is_same_v<Case, idefics3_case<cpu_level::scalar>>) return "scalar";
     if constexpr (std::is_same_v<Case, idefics3_case<cpu_level::avx2>>) return "avx2";
-    return "avx512";
+    if constexpr (std::is_same_v<Case, idefics3_case<cpu_level::avx512>>) return "avx512";
+    return "amx";
   }
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(models, model_suite, cases, case_names);

@@ -15,7 +15,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cpu/simd/math-inl.hpp"
+#include "cpu/simd/epilogue-inl.hpp"
 #include "cpu/simd/multiply-inl.hpp"
 #include "hwy/highway.h"
 
@@ -53,25 +53,13 @@ struct product {
   }
 };
 
-/// Bias, activation, addition and store of a tile of \p rows rows and \p pairs vector pairs.
+/// Epilogue of a tile of \p rows rows and \p pairs vector pairs.
 template <class T>
 HWY_NOINLINE void finish(const product<T>& p, const float* tile, std::int64_t tile_stride, std::int32_t row, std::int32_t rows,
                          std::int32_t pair, std::int32_t pairs) {
-  const float_tag d;
-  const linear_epilogue& e = p.epilogue;
   for (std::int32_t v = 0; v < 2 * pairs; ++v) {
     const std::int32_t column = product<T>::column(pair + v / 2) + v % 2 * (panel_width / 2);
-    const std::int32_t valid = p.y.cols - column;
-    if (valid <= 0) continue;
-    const float_vector bias = e.bias != nullptr ? load_some(e.bias + column, valid) : hn::Zero(d);
-    for (std::int32_t r = 0; r < rows; ++r) {
-      float_vector value = hn::LoadU(d, tile + r * tile_stride + v * lanes);
-      if (e.bias != nullptr) value = hn::Add(value, bias);
-      if (e.act == linear_epilogue::activation::gelu_tanh) value = gelu_tanh_of(value);
-      float* y = p.y.row(row + r) + column;
-      if (e.accumulate) value = hn::Add(load_some(y, valid), value);
-      store_some(value, y, valid);
-    }
+    finish_columns(p.epilogue, p.y, row, rows, column, tile + v * lanes, tile_stride);
   }
 }
 

@@ -70,6 +70,11 @@ void add_normalise(cpu_kernels& table, cpu_level level);    // normalise.cpp
 void add_elementwise(cpu_kernels& table, cpu_level level);  // elementwise.cpp
 void add_attention(cpu_kernels& table, cpu_level level);    // attention.cpp
 
+/// Replaces the products of the level avx512.
+void add_amx_linear(cpu_kernels& table);  // amx_linear.cpp
+/// True if this processor has AMX with bf16 and the system lets this process use it. Asks for it at the first call.
+[[nodiscard]] bool amx_is_usable() noexcept;
+
 /// Table of a vectorised level, or none if it was not compiled or this machine cannot run it.
 [[nodiscard]] const cpu_kernels* simd_kernels(cpu_level level) noexcept;
 

@@ -62,7 +62,7 @@ TEST(cpu_levels, best_is_the_last_available_and_the_reference_always_is) {
 
 TEST(cpu_levels, one_that_the_machine_lacks_is_refused_by_name) {
   const auto levels = available_cpu_levels();
-  for (const auto level : {cpu_level::scalar, cpu_level::avx2, cpu_level::avx512}) {
+  for (const auto level : {cpu_level::scalar, cpu_level::avx2, cpu_level::avx512, cpu_level::amx}) {
     if (std::find(levels.begin(), levels.end(), level) != levels.end()) continue;
     EXPECT_THAT([&] { cpu{level}; }, ThrowsMessage<invalid_argument>(
                                          AllOf(HasSubstr(std::string(name_of(level))), HasSubstr(std::string(name_of(levels.back()))))));
