@@ -21,7 +21,8 @@ enum class cpu_level : std::uint8_t {
   scalar,     ///< the vectorised code without vector instructions
   avx2,       ///< 256-bit vectors with FMA
   avx512,     ///< 512-bit vectors
-  amx         ///< `avx512`, and products with bf16 weights in the matrix unit: it rounds their inputs to bf16 (nearest, ties to even) and sums in f32
+  amx  ///< `avx512`, and products with bf16 weights in the matrix unit: it rounds their inputs to bf16 (nearest, ties to even) and sums in
+       ///< f32
 };
 
 /// Spelling for options and reports.

@@ -18,28 +18,11 @@ namespace vlbatch::inline v0 {
 class wakeup {
  public:
   /// Something happened that the engine should look at.
-  void notify() {
-    {
-      const std::lock_guard lock(mutex_);
-      ++count_;
-    }
-    changed_.notify_all();
-  }
+  void notify();
   /// Notifications so far.
-  [[nodiscard]] std::uint64_t count() const {
-    const std::lock_guard lock(mutex_);
-    return count_;
-  }
+  [[nodiscard]] std::uint64_t count() const;
   /// Returns when there were more notifications than \p seen, or at \p until.
-  void wait(std::uint64_t seen, time_point until) {
-    std::unique_lock lock(mutex_);
-    const auto news = [&] { return count_ != seen; };
-    if (until == never) {
-      changed_.wait(lock, news);
-    } else {
-      changed_.wait_until(lock, until, news);
-    }
-  }
+  void wait(std::uint64_t seen, time_point until);
 
  private:
   mutable std::mutex mutex_;
@@ -65,3 +48,7 @@ struct wall_clock {
 static_assert(engine_clock<wall_clock>);
 
 }  // namespace vlbatch::inline v0
+
+#ifndef VLBATCH_COMPILED_CORE
+#include "vlbatch/core/clock-inl.hpp"
+#endif

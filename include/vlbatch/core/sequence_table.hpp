@@ -20,38 +20,16 @@ class sequence_table {
   /// The sequence in \p slot, which must be live.
   [[nodiscard]] const sequence_view& operator[](seq_slot slot) const noexcept { return views_[static_cast<std::size_t>(slot)]; }
   /// The sequence \p id, or nullptr if it is not live.
-  [[nodiscard]] const sequence_view* find(seq_id id) const noexcept {
-    const auto it = slots_.find(id);
-    return it == slots_.end() ? nullptr : &views_[static_cast<std::size_t>(it->second)];
-  }
+  [[nodiscard]] const sequence_view* find(seq_id id) const noexcept;
   /// Live sequences.
   [[nodiscard]] std::int32_t size() const noexcept { return static_cast<std::int32_t>(slots_.size()); }
   /// Highest slot ever used + 1: the length of a policy's per-slot array.
   [[nodiscard]] std::int32_t num_slots() const noexcept { return static_cast<std::int32_t>(views_.size()); }
 
   /// Adds a sequence and returns its view, slot filled in. For the engine and for tests of policies.
-  sequence_view& add(seq_id id) {
-    seq_slot slot = 0;
-    if (free_.empty()) {
-      slot = static_cast<seq_slot>(views_.size());
-      views_.emplace_back();
-    } else {
-      slot = free_.back();
-      free_.pop_back();
-      views_[static_cast<std::size_t>(slot)] = {};
-    }
-    [[maybe_unused]] const bool fresh = slots_.emplace(id, slot).second;
-    assert(fresh);
-    sequence_view& v = views_[static_cast<std::size_t>(slot)];
-    v.id = id;
-    v.slot = slot;
-    return v;
-  }
+  sequence_view& add(seq_id id);
   /// Removes the sequence in \p slot.
-  void remove(seq_slot slot) {
-    slots_.erase(views_[static_cast<std::size_t>(slot)].id);
-    free_.push_back(slot);
-  }
+  void remove(seq_slot slot);
   /// Mutable access for the engine and for tests.
   [[nodiscard]] sequence_view& edit(seq_slot slot) noexcept { return views_[static_cast<std::size_t>(slot)]; }
 
@@ -74,3 +52,7 @@ class sequence_table {
 }
 
 }  // namespace vlbatch::inline v0
+
+#ifndef VLBATCH_COMPILED_CORE
+#include "vlbatch/core/sequence_table-inl.hpp"
+#endif

@@ -63,19 +63,10 @@ struct utf8_step {
 }
 
 /// Appends \p bytes to \p out with each invalid sequence replaced by U+FFFD, as Python's `bytes.decode(errors="replace")` does.
-inline void append_utf8_lossy(std::string& out, std::string_view bytes) {
-  std::size_t run = 0;  // valid bytes not yet copied
-  while (run < bytes.size()) {
-    const detail::utf8_step step = detail::utf8_next(bytes.substr(run));
-    if (step.valid) {
-      run += step.length;
-      continue;
-    }
-    out.append(bytes.substr(0, run)).append("\xEF\xBF\xBD");
-    bytes.remove_prefix(run + step.length);
-    run = 0;
-  }
-  out.append(bytes);
-}
+void append_utf8_lossy(std::string& out, std::string_view bytes);
 
 }  // namespace vlbatch::inline v0
+
+#ifndef VLBATCH_COMPILED_CORE
+#include "vlbatch/core/utf8-inl.hpp"
+#endif

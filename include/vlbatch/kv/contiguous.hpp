@@ -29,22 +29,12 @@ class contiguous_kv {
   /// Cache with the default capacity.
   contiguous_kv() = default;
   /// \throws invalid_argument negative numbers
-  explicit contiguous_kv(const settings& s) : settings_(s) {
-    if (s.sequences < 0 || s.bytes < 0 || s.tokens_per_sequence < 0) {
-      throw invalid_argument("contiguous_kv: negative capacity (sequences " + std::to_string(s.sequences) + ", bytes " +
-                             std::to_string(s.bytes) + ", tokens_per_sequence " + std::to_string(s.tokens_per_sequence) + ")");
-    }
-  }
+  explicit contiguous_kv(const settings& s);
 
   /// "contiguous"
   [[nodiscard]] static constexpr std::string_view name() noexcept { return "contiguous"; }
   /// As documented at kv_allocator.
-  void bind(const kv_binding& b) {
-    const std::int32_t tokens = settings_.tokens_per_sequence > 0 ? settings_.tokens_per_sequence : b.max_positions;
-    const bool counted = settings_.sequences > 0;
-    tables_.bind(b, counted ? settings_.sequences : settings_.bytes / (b.shape.bytes_per_token() * tokens), tokens,
-                 counted ? std::to_string(settings_.sequences) + " sequences" : std::to_string(settings_.bytes) + " bytes");
-  }
+  void bind(const kv_binding& b);
   /// As documented at kv_allocator.
   [[nodiscard]] kv_budget budget() const noexcept { return tables_.budget(); }
   /// As documented at kv_allocator.
@@ -52,9 +42,7 @@ class contiguous_kv {
   /// As documented at kv_allocator.
   [[nodiscard]] std::int32_t blocks_of(seq_id id) const noexcept { return tables_.blocks_of(id); }
   /// As documented at kv_allocator. A sequence longer than its piece never fits.
-  [[nodiscard]] bool reserve(seq_id id, std::int32_t tokens) {
-    return tokens <= tables_.budget().block_size && tables_.reserve(id, tokens);
-  }
+  [[nodiscard]] bool reserve(seq_id id, std::int32_t tokens);
   /// As documented at kv_allocator.
   void release(seq_id id) noexcept { tables_.release(id); }
   /// As documented at kv_allocator.
@@ -69,3 +57,7 @@ class contiguous_kv {
 static_assert(kv_allocator<contiguous_kv>);
 
 }  // namespace vlbatch::inline v0
+
+#ifndef VLBATCH_COMPILED_CORE
+#include "vlbatch/kv/contiguous-inl.hpp"
+#endif

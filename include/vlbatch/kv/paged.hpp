@@ -29,23 +29,12 @@ class paged_kv {
   /// Cache with the default capacity.
   paged_kv() = default;
   /// \throws invalid_argument block size or capacity out of range
-  explicit paged_kv(const settings& s) : settings_(s) {
-    if (s.block_size < 16 || s.block_size > 256)
-      throw invalid_argument("paged_kv: block_size " + std::to_string(s.block_size) + " is not in 16..256");
-    if (s.blocks < 0 || s.bytes < 0)
-      throw invalid_argument("paged_kv: negative capacity (blocks " + std::to_string(s.blocks) + ", bytes " + std::to_string(s.bytes) +
-                             ")");
-  }
+  explicit paged_kv(const settings& s);
 
   /// "paged"
   [[nodiscard]] static constexpr std::string_view name() noexcept { return "paged"; }
   /// As documented at kv_allocator.
-  void bind(const kv_binding& b) {
-    const std::int64_t block_bytes = b.shape.bytes_per_token() * settings_.block_size;
-    const bool counted = settings_.blocks > 0;
-    tables_.bind(b, counted ? settings_.blocks : settings_.bytes / block_bytes, settings_.block_size,
-                 counted ? std::to_string(settings_.blocks) + " blocks" : std::to_string(settings_.bytes) + " bytes");
-  }
+  void bind(const kv_binding& b);
   /// As documented at kv_allocator.
   [[nodiscard]] kv_budget budget() const noexcept { return tables_.budget(); }
   /// As documented at kv_allocator.
@@ -66,3 +55,7 @@ class paged_kv {
 static_assert(kv_allocator<paged_kv>);
 
 }  // namespace vlbatch::inline v0
+
+#ifndef VLBATCH_COMPILED_CORE
+#include "vlbatch/kv/paged-inl.hpp"
+#endif

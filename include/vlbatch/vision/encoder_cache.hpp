@@ -59,8 +59,11 @@ class encoder_cache {
     [[nodiscard]] std::int32_t in_flight() const noexcept { return tiles_started - tiles_ready; }
   };
 
+  encoder_cache(const encoder_cache&) = delete;
+  encoder_cache& operator=(const encoder_cache&) = delete;
+  ~encoder_cache();
   /// The allocator is called once for each picture that becomes resident.
-  encoder_cache(const encoder_cache_settings& settings, allocator allocate) : settings_(settings), allocate_(std::move(allocate)) {}
+  encoder_cache(const encoder_cache_settings& settings, allocator allocate);
 
   /// Settings as given.
   [[nodiscard]] const encoder_cache_settings& settings() const noexcept { return settings_; }
@@ -71,156 +74,42 @@ class encoder_cache {
   /// Times that a sequence found its picture ready or being encoded.
   [[nodiscard]] std::int64_t hits() const noexcept { return hits_; }
   /// The entry \p id, or nullptr if it is gone.
-  [[nodiscard]] entry* find(std::uint64_t id) noexcept {
-    const auto it = entries_.find(id);
-    return it == entries_.end() ? nullptr : it->second.get();
-  }
+  [[nodiscard]] entry* find(std::uint64_t id) noexcept;
 
   /// Makes \p s a user of the picture \p pixels of \p bytes of embeddings. Equal content shares one entry if reuse is on.
-  entry& attach(const std::shared_ptr<const pixel_tiles>& pixels, std::int64_t bytes, sharer s) {
-    entry* e = settings_.reuse ? lookup(*pixels) : nullptr;
-    if (e == nullptr) {
-      auto made = std::make_unique<entry>();
-      made->id = ++last_id_;
-      made->pixels = pixels;
-      made->bytes = bytes;
-      e = made.get();
-      entries_.emplace(e->id, std::move(made));
-      if (settings_.reuse) by_key_.emplace(pixels->key.low, e->id);
-    } else if (e->tiles_started > 0) {
-      ++hits_;
-    }
-    e->sharers.push_back(s);
-    e->last_use = ++uses_;
-    update_views(*e);
-    return *e;
-  }
+  entry& attach(const std::shared_ptr<const pixel_tiles>& pixels, std::int64_t bytes, sharer s);
 
   /// \p s needs the entry no more. Without sharers it is kept for reuse, or dropped as soon as no lane writes it.
-  void detach(entry& e, const image_view* image) {
-    std::erase_if(e.sharers, [&](const sharer& s) { return s.image == image; });
-    e.last_use = ++uses_;
-    forget_if_useless(e);
-  }
+  void detach(entry& e, const image_view* image);
 
   /// Bytes that \p asker could have for new entries, without harming the sequences \p named or any that is running or has a stronger claim.
-  [[nodiscard]] std::int64_t available_for(const sequence_view& asker, const named_slots& named) const {
-    std::int64_t kept = 0;
-    for (const auto& [id, e] : entries_) {
-      if (e->memory && !droppable(*e, asker, named)) kept += e->bytes;
-    }
-    return settings_.bytes - kept;
-  }
+  [[nodiscard]] std::int64_t available_for(const sequence_view& asker, const named_slots& named) const;
 
   /// Makes the entry resident, dropping others as described above. \pre entry.bytes <= available_for(asker, named) less what was reserved
   /// since \return false if there is no room
-  bool reserve(entry& e, const sequence_view& asker, const named_slots& named) {
-    if (e.memory) return true;
-    while (used_ + e.bytes > settings_.bytes) {
-      entry* victim = nullptr;
-      for (auto& [id, other] : entries_) {
-        if (other->memory && droppable(*other, asker, named) && (victim == nullptr || drops_before(*other, *victim))) victim = other.get();
-      }
-      if (victim == nullptr) return false;
-      victim->sharers.empty() ? erase(*victim) : drop(*victim);
-    }
-    e.memory = allocate_(e.bytes);
-    used_ += e.bytes;
-    peak_ = std::max(peak_, used_);
-    update_views(e);
-    return true;
-  }
+  bool reserve(entry& e, const sequence_view& asker, const named_slots& named);
 
   /// \p n further tiles were given to a lane.
-  void start(entry& e, std::int32_t n) {
-    e.tiles_started += n;
-    update_views(e);
-  }
+  void start(entry& e, std::int32_t n);
   /// One tile is done. Tiles of an entry are done in order.
-  void complete(entry& e) {
-    ++e.tiles_ready;
-    update_views(e);
-    forget_if_useless(e);
-  }
+  void complete(entry& e);
   /// A lane could not encode a tile of the entry: nobody new may share it. Its sharers are the engine's to fail; tiles under way still
   /// complete.
-  void mark_failed(entry& e) {
-    e.failed = true;
-    forget_key(e);
-  }
+  void mark_failed(entry& e);
   /// Forgets everything that no sequence uses.
-  void clear_unused() {
-    std::vector<entry*> unused;
-    for (auto& [id, e] : entries_) {
-      if (e->sharers.empty() && e->in_flight() == 0) unused.push_back(e.get());
-    }
-    for (entry* e : unused) erase(*e);
-  }
+  void clear_unused();
 
  private:
-  [[nodiscard]] entry* lookup(const pixel_tiles& pixels) {
-    const auto [first, last] = by_key_.equal_range(pixels.key.low);
-    for (auto it = first; it != last; ++it) {
-      entry* e = find(it->second);
-      if (e != nullptr && e->pixels->same_content(pixels)) return e;
-    }
-    return nullptr;
-  }
-  [[nodiscard]] static bool droppable(const entry& e, const sequence_view& asker, const named_slots& named) {
-    if (e.in_flight() > 0) return false;
-    for (const sharer& s : e.sharers) {
-      const auto slot = static_cast<std::size_t>(s.sequence->slot);
-      if (s.sequence->where != phase::waiting || !outranks(asker, *s.sequence)) return false;
-      if (slot < named.size() && named[slot] != 0) return false;
-    }
-    return true;
-  }
+  [[nodiscard]] entry* lookup(const pixel_tiles& pixels);
+  [[nodiscard]] static bool droppable(const entry& e, const sequence_view& asker, const named_slots& named);
   // Unused before used; among unused the least recently used; among used the one whose oldest sharer is youngest.
-  [[nodiscard]] static bool drops_before(const entry& a, const entry& b) {
-    if (a.sharers.empty() != b.sharers.empty()) return a.sharers.empty();
-    if (a.sharers.empty()) return a.last_use < b.last_use;
-    return arrives_before(*oldest(b), *oldest(a));
-  }
-  [[nodiscard]] static const sequence_view* oldest(const entry& e) {
-    const sequence_view* best = e.sharers.front().sequence;
-    for (const sharer& s : e.sharers) best = arrives_before(*s.sequence, *best) ? s.sequence : best;
-    return best;
-  }
-  void drop(entry& e) {
-    if (e.memory) used_ -= e.bytes;
-    e.memory.reset();
-    e.tiles_started = 0;
-    e.tiles_ready = 0;
-    update_views(e);
-  }
-  void forget_if_useless(entry& e) {
-    if (!e.sharers.empty() || e.in_flight() > 0) return;
-    const bool worth_keeping = settings_.reuse && !e.failed && e.memory && e.tiles_ready == e.pixels->num_tiles;
-    if (!worth_keeping) erase(e);
-  }
-  void erase(entry& e) {
-    if (e.memory) used_ -= e.bytes;
-    forget_key(e);
-    entries_.erase(e.id);
-  }
-  void forget_key(const entry& e) {
-    const auto [first, last] = by_key_.equal_range(e.pixels->key.low);
-    for (auto it = first; it != last; ++it) {
-      if (it->second == e.id) {
-        by_key_.erase(it);
-        return;
-      }
-    }
-  }
-  static void update_views(const entry& e) {
-    for (const sharer& s : e.sharers) {
-      image_view& v = *s.image;
-      v.tiles_started = e.tiles_started;
-      v.tiles_ready = e.tiles_ready;
-      v.resident = e.memory != nullptr;
-      v.state = e.tiles_ready == v.num_tiles ? image_state::ready : e.tiles_started > 0 ? image_state::encoding : image_state::missing;
-    }
-  }
+  [[nodiscard]] static bool drops_before(const entry& a, const entry& b);
+  [[nodiscard]] static const sequence_view* oldest(const entry& e);
+  void drop(entry& e);
+  void forget_if_useless(entry& e);
+  void erase(entry& e);
+  void forget_key(const entry& e);
+  static void update_views(const entry& e);
 
   encoder_cache_settings settings_;
   allocator allocate_;
@@ -234,3 +123,7 @@ class encoder_cache {
 };
 
 }  // namespace vlbatch::inline v0
+
+#ifndef VLBATCH_COMPILED_CORE
+#include "vlbatch/vision/encoder_cache-inl.hpp"
+#endif
