@@ -45,7 +45,7 @@ struct cpu::stream::impl {
   thread_team team;
   std::vector<scratch_memory> scratch;
   std::int64_t scratch_floats = 0;
-  scratch_memory task_list;  ///< tasks of an operation whose pieces are not of one size
+  scratch_memory task_list;      ///< tasks of an operation whose pieces are not of one size
   scratch_memory rounded_input;  ///< input of a product in bf16
   rope_table rope;
 };

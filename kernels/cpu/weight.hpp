@@ -22,8 +22,8 @@ inline constexpr std::int32_t tile_elements = 512;
 enum class weight_layout : std::uint8_t {
   rows,    ///< row-major, as in the checkpoint: tables of rows, and the reference level
   panels,  ///< `[out / 32][in][32]`, the last panel filled up with zeros: one pass over k reads a panel from front to back
-  tiles    ///< bf16 alone: `[out / 32][in / 32][2][16][16][2]`, filled up with zeros: the operands of a matrix unit, 16 outputs times 32 inputs,
-           ///< inputs in pairs
+  tiles    ///< bf16 alone: `[out / 32][in / 32][2][16][16][2]`, filled up with zeros: the operands of a matrix unit, 16 outputs times 32
+           ///< inputs, inputs in pairs
 };
 
 /// Immutable. A panel of f32 holds its columns in order. A panel of bf16 holds pairs: the 32-bit word i of a row has column i in its lower
@@ -64,7 +64,8 @@ struct cpu::weight::impl {
   }
 };
 
-/// Packs \p ts one below the other; what becomes f32 is packed as panels where \p layout is tiles. \throws model_error naming file, tensor and shape if one is not a matrix of floats or `in` differs
+/// Packs \p ts one below the other; what becomes f32 is packed as panels where \p layout is tiles. \throws model_error naming file, tensor
+/// and shape if one is not a matrix of floats or `in` differs
 [[nodiscard]] std::shared_ptr<const cpu::weight::impl> pack_weight(std::span<const tensor_view* const> ts, weight_format format,
                                                                    weight_layout layout);
 

@@ -73,6 +73,7 @@ class engine_core {
       : engine_core(
             model.info(), [model](std::int64_t n) { return model.allocate(n); }, [model](const request& r) { return model.prepare(r); },
             lim, options, std::move(now)) {}
+  /// The same from the model's parts.
   engine_core(model_info model, encoder_cache::allocator allocate, intake::prepare_function prepare, const limits& lim,
               const engine_options& options, std::function<time_point()> now);
   engine_core(const engine_core&) = delete;

@@ -22,10 +22,15 @@ namespace vlbatch::inline v0 {
 /// reused while it is warm. Block tables as in vLLM's PagedAttention (Kwon et al., SOSP 2023).
 class block_tables {
  public:
+  /// No storage yet.
   block_tables();
+  /// Copies share the storage: meant for settings that are copied before `bind`.
   block_tables(const block_tables&);
+  /// Moves the storage.
   block_tables(block_tables&&) noexcept;
+  /// As the copy constructor.
   block_tables& operator=(const block_tables&);
+  /// Moves the storage.
   block_tables& operator=(block_tables&&) noexcept;
   ~block_tables();
   /// Takes the storage of \p blocks blocks of \p block_size tokens. \throws invalid_argument with both numbers if there is not one block

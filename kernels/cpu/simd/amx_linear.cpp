@@ -2,9 +2,9 @@
 // Matrix products with bf16 weights in the matrix unit (AMX).
 //
 // The input is rounded to bf16 and laid out in operands of 16 rows times 32 inputs. A panel of 32 outputs is walked once over all inputs,
-// with up to 2 x 2 operands at a time: every element of the result is the same chain of tile operations over ascending k, whatever the number
-// of rows and their places in operands, so that a row has the same bits alone and in company. Few rows take two panels at a time, for as many
-// independent chains.
+// with up to 2 x 2 operands at a time: every element of the result is the same chain of tile operations over ascending k, whatever the
+// number of rows and their places in operands, so that a row has the same bits alone and in company. Few rows take two panels at a time,
+// for as many independent chains.
 //
 // What the operations compute, and that they flush subnormals: Intel Architecture Instruction Set Extensions Programming Reference, chapter
 // on AMX.
@@ -227,8 +227,7 @@ void multiply_tiles(cpu_kernels::context& s, matrix_view<const float> x, const c
                     const linear_epilogue& e) {
   const auto steps = static_cast<std::int32_t>(ceil_div(x.cols, tile_depth));
   const auto operands = static_cast<std::int32_t>(ceil_div(x.rows, operand_rows));
-  std::uint16_t* const rounded =
-      s.rounded_input.get<std::uint16_t>(static_cast<std::int64_t>(operands) * steps * tile_elements).data();
+  std::uint16_t* const rounded = s.rounded_input.get<std::uint16_t>(static_cast<std::int64_t>(operands) * steps * tile_elements).data();
   s.for_rows(operands, 0.15 * x.rows * x.cols, [&](std::int32_t a) { round_operand(x, a, rounded); });
 
   const product p{rounded, steps, w.elements<std::uint16_t>(), y, e};
@@ -249,8 +248,9 @@ void multiply_tiles(cpu_kernels::context& s, matrix_view<const float> x, const c
   s.team.run(row_blocks * column_pieces, [&](std::int32_t t, std::int32_t /*thread*/) {
     const std::int32_t rb = t / column_pieces;
     const std::int32_t cp = t % column_pieces;
-    block(p, std::min(2 * cut(ceil_div(operands, 2), rb, row_blocks), operands), std::min(2 * cut(ceil_div(operands, 2), rb + 1, row_blocks), operands),
-          std::min(cut(grains, cp, column_pieces) * grain, panels), std::min(cut(grains, cp + 1, column_pieces) * grain, panels));
+    block(p, std::min(2 * cut(ceil_div(operands, 2), rb, row_blocks), operands),
+          std::min(2 * cut(ceil_div(operands, 2), rb + 1, row_blocks), operands), std::min(cut(grains, cp, column_pieces) * grain, panels),
+          std::min(cut(grains, cp + 1, column_pieces) * grain, panels));
   });
 }
 

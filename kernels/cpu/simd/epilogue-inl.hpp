@@ -15,7 +15,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace vlbatch::inline v0::HWY_NAMESPACE {
 
-/// Bias, activation, addition and store of one vector of columns, from \p column on, of \p rows rows of a tile. Columns beyond y are left out.
+/// Bias, activation, addition and store of one vector of columns, from \p column on, of \p rows rows of a tile. Columns beyond y are left
+/// out.
 HWY_INLINE void finish_columns(const linear_epilogue& e, matrix_view<float> y, std::int32_t row, std::int32_t rows, std::int32_t column,
                                const float* tile, std::int64_t tile_stride) {
   const float_tag d;
