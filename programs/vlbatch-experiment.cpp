@@ -39,6 +39,8 @@ struct options {
   std::int32_t threads = 0;
   std::int32_t lane_threads = 1;
   std::int64_t kv_mib = 64;
+  std::string level = "best";
+  bool f32 = false;
   std::string report, json;
   bool quiet = false;
 };
@@ -119,8 +121,9 @@ int experiment(const options& given, const std::string& command) {
     if (progress) fmt::print(stderr, "{}\n", s);
   };
   say(fmt::format("loading {}", o.model));
-  const vb::cpu device;
-  const model_type model = model_type::load(o.model, {.device = device});
+  const vb::cpu device = device_at(o.level);
+  const model_type model =
+      model_type::load(o.model, {.device = device, .format = o.f32 ? vb::weight_format::f32 : vb::weight_format::as_stored});
   if (o.bounds.max_encoder_tokens == 0) o.bounds.max_encoder_tokens = std::max(16 * model.info().tokens_per_tile, 1);
   if (o.threads == 0) o.threads = static_cast<std::int32_t>(std::max(std::thread::hardware_concurrency(), 1U));
   const workload w = load_workload(o.manifest.empty() ? o.model + "/eval/manifest.json" : o.manifest, o.requests,
@@ -159,7 +162,7 @@ int experiment(const options& given, const std::string& command) {
                                  .seed = 0,
                                  .bounds = o.bounds,
                                  .threads = o.threads,
-                                 .level = std::string(vb::name_of(device.level()))};
+                                 .level = std::string(vb::name_of(device.level())) + (o.f32 ? " f32" : "")};
   say("");
   if (o.json == "-") {
     fmt::print("{}", as_json(rows, header));
@@ -206,6 +209,8 @@ int main(int argc, char** argv) {
   app.add_option("--threads", o.threads, "threads of step and vision lane together; 0: all processors")->check(CLI::Range(0, 1024));
   app.add_option("--lane-threads", o.lane_threads, "of these, threads of an async vision lane")->check(CLI::Range(1, 1024));
   app.add_option("--kv-mib", o.kv_mib, "capacity of the KV cache, MiB")->check(CLI::Range(1, 1 << 20));
+  app.add_option("--level", o.level, level_help);
+  app.add_flag("--f32", o.f32, f32_help);
   app.add_option("--report", o.report, "write a self-contained HTML page with the timelines");
   app.add_option("--json", o.json, "write JSON to this file; -: to standard output instead of the table");
   app.add_flag("-q,--quiet", o.quiet, "no progress on standard error");

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <thread>
 
+#include "common/machine.hpp"
 #include "vlbatch/io/npy.hpp"
 #include "vlbatch/vlbatch.hpp"
 
@@ -28,14 +29,6 @@ struct options {
   std::int32_t threads = 0;
   bool verbose = false;
 };
-
-vb::cpu_level level_of(const std::string& name) {
-  if (name == "best") return vb::cpu_level::best;
-  for (const vb::cpu_level l : vb::available_cpu_levels()) {
-    if (vb::name_of(l) == name) return l;
-  }
-  throw vb::invalid_argument(fmt::format("--level is {}, which this machine does not have", name));
-}
 
 // Logits of every prompt position, computed without an engine: [positions, vocab].
 void dump_logits(const model_type& model, const vb::request& ask, const std::string& path, std::int32_t threads) {
@@ -82,7 +75,7 @@ int run(options& o) {
   const vb::wall_clock clock;
   const vb::time_point began = clock.now();
   const model_type model = model_type::load(
-      o.model, {.device = vb::cpu(level_of(o.level)), .format = o.f32 ? vb::weight_format::f32 : vb::weight_format::as_stored});
+      o.model, {.device = vb::programs::device_at(o.level), .format = o.f32 ? vb::weight_format::f32 : vb::weight_format::as_stored});
   const vb::time_point loaded = clock.now();
   if (!o.system.empty()) o.ask.messages.push_back({.role = "system", .parts = {vb::text_part{o.system}}});
   vb::message user{.role = "user", .parts = {}};
@@ -132,8 +125,8 @@ int main(int argc, char** argv) {
   app.add_option("--seed", o.ask.sampling.seed, "of the sampling");
   app.add_option("--stop", o.ask.stop, "the answer ends before this text; may be given several times");
   app.add_flag("--ignore-eos", o.ask.ignore_eos, "go on to --max-new-tokens");
-  app.add_flag("--f32", o.f32, "keep weights as f32 whatever the folder has");
-  app.add_option("--level", o.level, "instruction set: best, reference, scalar, avx2, avx512");
+  app.add_flag("--f32", o.f32, vb::programs::f32_help);
+  app.add_option("--level", o.level, vb::programs::level_help);
   app.add_option("--threads", o.threads, "0: all processors")->check(CLI::Range(0, 1024));
   app.add_option("--dump-logits", o.dump_logits, "write the logits of every prompt position to this .npy file instead of answering");
   app.add_flag("-v,--verbose", o.verbose, "timings on standard error");

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <thread>
 
+#include "vlbatch/core/error.hpp"
+
 namespace vlbatch::programs {
 
 std::string machine_description() {
@@ -23,5 +25,15 @@ std::string machine_description() {
 }
 
 std::string git_description() { return VLBATCH_GIT; }
+
+cpu device_at(const std::string& level) {
+  if (level == name_of(cpu_level::best)) return cpu();
+  std::string have;
+  for (const cpu_level l : available_cpu_levels()) {
+    if (name_of(l) == level) return cpu(l);
+    have += (have.empty() ? "" : ", ") + std::string(name_of(l));
+  }
+  throw invalid_argument(fmt::format("--level is {}, this machine has best, {}", level, have));
+}
 
 }  // namespace vlbatch::programs

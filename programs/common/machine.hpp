@@ -4,11 +4,19 @@
 
 #include <string>
 
+#include "vlbatch/backend/cpu.hpp"
+
 namespace vlbatch::programs {
 
 /// Processor, number of logical processors, memory: "AMD EPYC, 2 processors, 23.5 GiB".
 [[nodiscard]] std::string machine_description();
 /// Commit that the program was configured from, "-dirty" if there were changes; "unknown" outside a checkout.
 [[nodiscard]] std::string git_description();
+/// The CPU backend at the level that `--level` names. \throws invalid_argument naming what this machine has instead
+[[nodiscard]] cpu device_at(const std::string& level);
+/// Help of `--level`.
+inline constexpr const char* level_help = "instruction set: best, reference, scalar, avx2, avx512, amx";
+/// Help of `--f32`.
+inline constexpr const char* f32_help = "keep weights and inputs of products in f32, whatever the checkpoint's number type";
 
 }  // namespace vlbatch::programs

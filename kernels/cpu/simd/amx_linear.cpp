@@ -3,8 +3,7 @@
 //
 // The input is rounded to bf16 and laid out in operands of 16 rows times 32 inputs. A panel of 32 outputs is walked once over all inputs,
 // with up to 2 x 2 operands at a time: every element of the result is the same chain of tile operations over ascending k, whatever the
-// number of rows and their places in operands, so that a row has the same bits alone and in company. Few rows take two panels at a time,
-// for as many independent chains.
+// number of rows and their places in operands, so that a row has the same bits alone and in company.
 //
 // What the operations compute, and that they flush subnormals: Intel Architecture Instruction Set Extensions Programming Reference, chapter
 // on AMX.
@@ -19,6 +18,7 @@
 #include <cstdint>
 
 #include "cpu/simd/epilogue-inl.hpp"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 #if !defined(VLBATCH_HAVE_AMX) && defined(__x86_64__) && defined(__linux__)
@@ -55,14 +55,16 @@ struct alignas(64) tile_configuration {
 };
 static_assert(sizeof(tile_configuration) == 64);
 
-/// Configures the tiles of this thread while it lives: eight of 16 rows of 64 bytes.
+/// Configures the tiles of this thread while it lives: 0 to 3 sums, 4 and 5 inputs, 6 and 7 weights. Sums and inputs have \p rows rows:
+/// work on fewer takes less time, and is the same for the rows that there are.
 class tiles_in_use {
  public:
-  VLBATCH_AMX tiles_in_use() {
-    static constexpr tile_configuration all_full{};
+  VLBATCH_AMX explicit tiles_in_use(std::int32_t rows) {
+    tile_configuration c;
+    std::fill_n(c.rows, 6, static_cast<std::uint8_t>(rows));
     // The compiler is told that the whole object is read: GCC 12's intrinsic names but 8 bytes of it.
-    __asm__ volatile("" : : "m"(all_full) : "memory");
-    _tile_loadconfig(&all_full);
+    __asm__ volatile("" : : "m"(c) : "memory");
+    _tile_loadconfig(&c);
   }
   tiles_in_use(const tiles_in_use&) = delete;
   tiles_in_use& operator=(const tiles_in_use&) = delete;
@@ -119,6 +121,9 @@ VLBATCH_AMX void two_by_two(const product& p, std::int32_t a, std::int32_t panel
   _tile_stored(3, results + 768, 64);
 }
 
+/// Elements of weights that are asked for ahead where there are no more rows than one operand: then the memory sets the pace.
+constexpr std::ptrdiff_t few_rows_ahead = 2048;
+
 /// One operand of rows times a panel.
 VLBATCH_AMX void one_by_two(const product& p, std::int32_t a, std::int32_t panel, float* results) {
   const std::uint16_t* a0 = p.operand(a);
@@ -126,6 +131,7 @@ VLBATCH_AMX void one_by_two(const product& p, std::int32_t a, std::int32_t panel
   _tile_zero(0);
   _tile_zero(1);
   for (std::int32_t k = 0; k < p.steps; ++k) {
+    for (std::int32_t line = 0; line < 32; ++line) hwy::Prefetch(b + few_rows_ahead + static_cast<std::ptrdiff_t>(line) * 32);
     _tile_loadd(4, a0, 64);
     _tile_loadd(6, b, 64);
     _tile_dpbf16ps(0, 4, 6);
@@ -136,47 +142,12 @@ VLBATCH_AMX void one_by_two(const product& p, std::int32_t a, std::int32_t panel
   }
   _tile_stored(0, results, 64);
   _tile_stored(1, results + 256, 64);
-}
-
-/// One operand of rows times two panels.
-VLBATCH_AMX void one_by_four(const product& p, std::int32_t a, std::int32_t panel, float* results) {
-  const std::uint16_t* a0 = p.operand(a);
-  const std::uint16_t* b = p.panel(panel);
-  const std::uint16_t* c = p.panel(panel + 1);
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  for (std::int32_t k = 0; k < p.steps; ++k) {
-    _tile_loadd(4, a0, 64);
-    _tile_loadd(6, b, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, b + tile_elements, 64);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, c, 64);
-    _tile_dpbf16ps(2, 4, 5);
-    _tile_loadd(6, c + tile_elements, 64);
-    _tile_dpbf16ps(3, 4, 6);
-    a0 += tile_elements;
-    b += 2 * tile_elements;
-    c += 2 * tile_elements;
-  }
-  _tile_stored(0, results, 64);
-  _tile_stored(1, results + 256, 64);
-  _tile_stored(2, results + 512, 64);
-  _tile_stored(3, results + 768, 64);
 }
 
 /// Panels `[first, last)` for the operands of rows `[a, end)`.
 VLBATCH_AMX HWY_NOINLINE void block(const product& p, std::int32_t a, std::int32_t end, std::int32_t first, std::int32_t last) {
   HWY_ALIGN float results[1024];
-  const tiles_in_use configured;
-  if (end - a == 1) {
-    for (; first + 1 < last; first += 2) {
-      one_by_four(p, a, first, results);
-      p.finish(results, a, first * panel_width, 4);
-    }
-  }
+  const tiles_in_use configured(end - a == 1 ? std::min(p.y.rows - a * operand_rows, operand_rows) : operand_rows);
   for (; first < last; ++first) {
     std::int32_t i = a;
     for (; i + 1 < end; i += 2) {
@@ -239,9 +210,7 @@ void multiply_tiles(cpu_kernels::context& s, matrix_view<const float> x, const c
   // A tile operation takes 16 cycles, a weight's bytes come from a cache, whichever takes longer; rough on purpose.
   const double nanoseconds = static_cast<double>(x.cols) * y.cols * std::max(operands * 0.03, 0.05);
   const std::int32_t pieces = s.pieces(nanoseconds);
-  const std::int32_t grain = operands == 1 ? 2 : 1;  // panels of one call
-  const std::int32_t grains = ceil_div(panels, grain);
-  const std::int32_t column_pieces = std::clamp(ceil_div(pieces, row_blocks), 1, grains);
+  const std::int32_t column_pieces = std::clamp(ceil_div(pieces, row_blocks), 1, panels);
   const auto cut = [](std::int32_t whole, std::int32_t i, std::int32_t n) {
     return static_cast<std::int32_t>(static_cast<std::int64_t>(whole) * i / n);
   };
@@ -249,8 +218,8 @@ void multiply_tiles(cpu_kernels::context& s, matrix_view<const float> x, const c
     const std::int32_t rb = t / column_pieces;
     const std::int32_t cp = t % column_pieces;
     block(p, std::min(2 * cut(ceil_div(operands, 2), rb, row_blocks), operands),
-          std::min(2 * cut(ceil_div(operands, 2), rb + 1, row_blocks), operands), std::min(cut(grains, cp, column_pieces) * grain, panels),
-          std::min(cut(grains, cp + 1, column_pieces) * grain, panels));
+          std::min(2 * cut(ceil_div(operands, 2), rb + 1, row_blocks), operands), cut(panels, cp, column_pieces),
+          cut(panels, cp + 1, column_pieces));
   });
 }
 
