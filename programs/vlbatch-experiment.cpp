@@ -102,7 +102,7 @@ outcome run(const model_type& model, const configuration& c, const options& o, c
     const std::size_t first = r.text.find_first_not_of(' ');
     const std::string said = first == std::string::npos ? std::string() : r.text.substr(first);
     if (!w.answers[i].empty() && said == w.answers[i]) ++out.correct;
-    if (r.tokens == reference[i]) ++out.identical;
+    if (r.outcome == vb::status::finished && r.tokens == reference[i]) ++out.identical;
   }
   return out;
 }
@@ -120,6 +120,11 @@ int experiment(const options& given, const std::string& command) {
   const auto say = [&](const std::string& s) {
     if (progress) fmt::print(stderr, "{}\n", s);
   };
+  // What cannot be written is found before the work is done.
+  if (!o.report.empty() && o.report == o.json) throw vb::invalid_argument(fmt::format("--report and --json are both {}", o.report));
+  for (const std::string& path : {o.report, o.json == "-" ? std::string() : o.json}) {
+    if (!path.empty() && !std::ofstream(path, std::ios::app)) throw vb::file_error(path + ": cannot be written");
+  }
   say(fmt::format("loading {}", o.model));
   const vb::cpu device = device_at(o.level);
   const model_type model =
@@ -214,11 +219,15 @@ int main(int argc, char** argv) {
   app.add_option("--report", o.report, "write a self-contained HTML page with the timelines");
   app.add_option("--json", o.json, "write JSON to this file; -: to standard output instead of the table");
   app.add_flag("-q,--quiet", o.quiet, "no progress on standard error");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return finish("vlbatch-experiment", app.exit(e) == 0 ? 0 : 2);
+  }
   std::string command = "vlbatch-experiment";
   for (int i = 1; i < argc; ++i) command += std::string(" ") + argv[i];
   try {
-    return experiment(o, command);
+    return finish("vlbatch-experiment", experiment(o, command));
   } catch (const std::exception& e) {
     fmt::print(stderr, "vlbatch-experiment: {}\n", e.what());
     return 2;

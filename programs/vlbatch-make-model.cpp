@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "common/machine.hpp"
+
 #include "vlbatch/model/idefics3/random_checkpoint.hpp"
 
 namespace vb = vlbatch;
@@ -53,7 +55,7 @@ int make(const options& o) {
                               {"weight_bytes", made.weight_bytes},
                               {"files", made.files},
                               {"seconds", seconds}};
-    fmt::print("{}\n", j.dump(2));
+    fmt::print("{}\n", j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
     fmt::print("{}: {} with {:.1f} M random parameters (seed {}, {}), {:.1f} MB of weights in {} file{}, made in {:.1f} s\n", o.out,
                o.shape, static_cast<double>(made.parameters) / 1e6, o.seed, o.type, static_cast<double>(made.weight_bytes) / 1e6,
@@ -73,7 +75,9 @@ int main(int argc, char** argv) {
       "model, and answers nonsense.\nExit code: 0 written, 2 bad arguments or the folder cannot be written."};
   app.add_option("--shape", o.shape, "which shape")->required()->check(CLI::IsMember(shapes));
   app.add_option("--out", o.out, "folder to write; made if need be")->required();
-  app.add_option("--seed", o.seed, "same seed, same bytes, on every machine")->capture_default_str();
+  app.add_option("--seed", o.seed, "same seed, same bytes, on every machine")
+      ->check(vlbatch::programs::whole_number)
+      ->capture_default_str();
   app.add_option("--dtype", o.type, "number type of the weights")->check(CLI::IsMember({"bf16", "f32"}))->capture_default_str();
   app.add_option("--shards", o.shards, "number of safetensors files; one is in memory at a time")
       ->check(CLI::Range(1, 1000))
@@ -86,10 +90,10 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
+    return vlbatch::programs::finish("vlbatch-make-model", app.exit(e) == 0 ? 0 : 2);
   }
   try {
-    return make(o);
+    return vlbatch::programs::finish("vlbatch-make-model", make(o));
   } catch (const std::exception& e) {
     fmt::print(stderr, "vlbatch-make-model: {}\n", e.what());
     return 2;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -65,6 +67,10 @@ void dump_logits(const model_type& model, const vb::request& ask, const std::str
                              .logit_rows = positions};
   model.wait(work, model.forward(work, in, kv));
   const vb::matrix_view<const float> logits = model.logits(work);
+  for (std::int32_t r = 0; r < logits.rows; ++r) {
+    if (!std::all_of(logits.row(r), logits.row(r) + logits.cols, [](float v) { return std::isfinite(v); }))
+      throw vb::model_error(fmt::format("logits of prompt token {} are not finite", r));
+  }
   vb::write_npy(path, logits);
   fmt::print(stderr, "wrote {}: float32 [{}, {}]\n", path, logits.rows, logits.cols);
 }
@@ -101,8 +107,9 @@ int run(options& o) {
   }
   if (o.verbose) {
     const double decode = vb::to_seconds(r.when.last_token - r.when.first_token);
-    fmt::print(stderr, "load {:.2f} s, {} prompt tokens, first token after {:.3f} s, {} tokens, {:.1f} tokens/s, ended by {}\n",
-               vb::to_seconds(loaded - began), r.prompt_tokens, vb::to_seconds(r.when.first_token - r.when.arrival), r.tokens.size(),
+    fmt::print(stderr, "load {:.2f} s, {} prompt tokens, first token after {}, {} tokens, {:.1f} tokens/s, ended by {}\n",
+               vb::to_seconds(loaded - began), r.prompt_tokens,
+               r.tokens.empty() ? "-" : fmt::format("{:.3f} s", vb::to_seconds(r.when.first_token - r.when.arrival)), r.tokens.size(),
                decode > 0 ? static_cast<double>(r.tokens.size() - 1) / decode : 0.0, vb::name_of(r.finish));
   }
   return 0;
@@ -130,9 +137,16 @@ int main(int argc, char** argv) {
   app.add_option("--threads", o.threads, "0: all processors")->check(CLI::Range(0, 1024));
   app.add_option("--dump-logits", o.dump_logits, "write the logits of every prompt position to this .npy file instead of answering");
   app.add_flag("-v,--verbose", o.verbose, "timings on standard error");
-  CLI11_PARSE(app, argc, argv);
+  for (CLI::Option* list : {app.get_option("--image"), app.get_option("--stop")})  // one value each, brackets and all
+    list->expected(1)->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.get_option("--seed")->check(vb::programs::whole_number);
   try {
-    return run(o);
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return vb::programs::finish("vlbatch-run", app.exit(e) == 0 ? 0 : 2);
+  }
+  try {
+    return vb::programs::finish("vlbatch-run", run(o));
   } catch (const std::exception& e) {
     fmt::print(stderr, "vlbatch-run: {}\n", e.what());
     return 2;

@@ -2,6 +2,10 @@
 #include "cpu/thread_team.hpp"
 
 #include <chrono>
+#include <string>
+#include <system_error>
+
+#include "vlbatch/core/error.hpp"
 
 namespace vlbatch::inline v0 {
 namespace {
@@ -22,15 +26,24 @@ constexpr int spins_before_yield = 512;  // pauses of a waiting caller before it
 
 thread_team::thread_team(std::int32_t threads) {
   workers_.reserve(static_cast<std::size_t>(threads - 1));
-  for (std::int32_t t = 1; t < threads; ++t) workers_.emplace_back([this, t] { work(t); });
+  try {
+    for (std::int32_t t = 1; t < threads; ++t) workers_.emplace_back([this, t] { work(t); });
+  } catch (const std::system_error& e) {
+    const std::size_t started = workers_.size() + 1;
+    stop();  // the destructor of a half-made object does not run, and the started threads would be waited for
+    throw device_error("cpu: thread " + std::to_string(started + 1) + " of " + std::to_string(threads) + " cannot be started: " + e.what());
+  }
 }
 
-thread_team::~thread_team() {
+thread_team::~thread_team() { stop(); }
+
+void thread_team::stop() noexcept {
   {
     const std::lock_guard lock(mutex_);
     stop_.store(true);
   }
   wake_.notify_all();
+  workers_.clear();
 }
 
 std::int32_t thread_team::claim() noexcept {

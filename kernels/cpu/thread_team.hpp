@@ -20,7 +20,7 @@ namespace vlbatch::inline v0 {
 /// Used by one thread at a time. Which thread runs a task is not determined: results must not depend on it.
 class thread_team {
  public:
-  /// \p threads counts the caller; the others are started here.
+  /// \p threads counts the caller; the others are started here. \throws device_error if the system refuses one
   explicit thread_team(std::int32_t threads);
   thread_team(const thread_team&) = delete;
   thread_team& operator=(const thread_team&) = delete;
@@ -50,6 +50,7 @@ class thread_team {
   [[nodiscard]] std::int32_t claim() noexcept;
   [[nodiscard]] bool wanted() const noexcept;
   void work(std::int32_t thread);
+  void stop() noexcept;
 
   // One word says everything about the operation in progress: number of tasks (upper half) and the next unclaimed one (lower half). A
   // claim is a compare-and-swap on it, so that a late worker can only ever claim a task of the operation it sees.

@@ -11,8 +11,15 @@ namespace {
 
 std::string number(std::optional<double> v, const char* format = "{:.1f}") { return v ? fmt::format(fmt::runtime(format), *v) : "-"; }
 
+// Runs that lost a request are not compared.
+std::optional<double> speed_up_of(const experiment_row& r, const std::optional<double>& base) {
+  if (!base || r.median().failed + r.median().dropped > 0) return std::nullopt;
+  return *base / r.median().makespan_s;
+}
+
 std::string speed_up(const experiment_row& r, const std::optional<double>& base) {
-  return base ? fmt::format("{:.2f}x", *base / r.median().makespan_s) : "-";
+  const std::optional<double> times = speed_up_of(r, base);
+  return times ? fmt::format("{:.2f}x", *times) : "-";
 }
 
 struct column {
@@ -170,6 +177,7 @@ std::string as_json(const std::vector<experiment_row>& rows, const experiment_he
   const std::optional<double> base = baseline_s(rows);
   for (const experiment_row& r : rows) {
     const outcome& o = r.median();
+    const std::optional<double> times = speed_up_of(r, base);
     nlohmann::json makespans = nlohmann::json::array();
     for (const outcome& run : r.runs) makespans.push_back(run.makespan_s);
     all.push_back({{"policy", r.what.policy},
@@ -188,7 +196,7 @@ std::string as_json(const std::vector<experiment_row>& rows, const experiment_he
                    {"output_tokens", o.output_tokens},
                    {"output_tok_per_s", o.tokens_per_s()},
                    {"requests_per_s", o.requests_per_s()},
-                   {"speed_up", base ? nlohmann::json(*base / o.makespan_s) : nlohmann::json(nullptr)},
+                   {"speed_up", times ? nlohmann::json(*times) : nlohmann::json(nullptr)},
                    {"ttft_ms", as_json(o.latency.ttft)},
                    {"tpot_ms", as_json(o.latency.tpot)},
                    {"itl_ms", as_json(o.latency.itl)},
@@ -211,7 +219,7 @@ std::string as_json(const std::vector<experiment_row>& rows, const experiment_he
                    {"git", header.git},
                    {"command", header.command}});
   }
-  return all.dump(1) + "\n";
+  return all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 std::string as_html(const std::vector<experiment_row>& rows, const experiment_header& header) {

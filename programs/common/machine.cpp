@@ -4,10 +4,16 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <charconv>
+#include <cstdint>
+#include <cstdio>
 #include <fstream>
+#include <limits>
+#include <system_error>
 #include <thread>
 
 #include "vlbatch/core/error.hpp"
+#include "vlbatch_git.h"
 
 namespace vlbatch::programs {
 
@@ -25,6 +31,19 @@ std::string machine_description() {
 }
 
 std::string git_description() { return VLBATCH_GIT; }
+
+int finish(const char* program, int rc) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return rc;
+  fmt::print(stderr, "{}: standard output cannot be written\n", program);
+  return 2;
+}
+
+std::string whole_number(const std::string& text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size()) return {};
+  return fmt::format("is '{}', expected a whole number from 0 to {}", text, std::numeric_limits<std::uint64_t>::max());
+}
 
 cpu device_at(const std::string& level) {
   if (level == name_of(cpu_level::best)) return cpu();

@@ -14,6 +14,10 @@ namespace vlbatch::programs {
 [[nodiscard]] std::string git_description();
 /// The CPU backend at the level that `--level` names. \throws invalid_argument naming what this machine has instead
 [[nodiscard]] cpu device_at(const std::string& level);
+/// Exit code of a program whose output is complete: \p rc, or 2 with a message if standard output could not be written.
+[[nodiscard]] int finish(const char* program, int rc);
+/// What is wrong with \p text as a number of 64 bits without sign, for option checks; empty if nothing is.
+[[nodiscard]] std::string whole_number(const std::string& text);
 /// Help of `--level`.
 inline constexpr const char* level_help = "instruction set: best, reference, scalar, avx2, avx512, amx";
 /// Help of `--f32`.

@@ -9,17 +9,25 @@ namespace vlbatch::inline v0 {
 
 VLBATCH_INLINE intake::intake(prepare_function prepare, now_function now, std::int32_t threads, wakeup& wake)
     : prepare_(std::move(prepare)), now_(std::move(now)), wake_(wake) {
-  for (std::int32_t i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
+  try {
+    for (std::int32_t i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
+  } catch (...) {  // the destructor of a half-made object does not run
+    close();
+    throw;
+  }
 }
 
-VLBATCH_INLINE intake::~intake() {
+VLBATCH_INLINE void intake::close() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
   work_.notify_all();
   for (std::thread& t : workers_) t.join();
+  workers_.clear();
 }
+
+VLBATCH_INLINE intake::~intake() { close(); }
 
 VLBATCH_INLINE seq_id intake::submit(request r, bool keep_result) {
   const time_point now = now_();

@@ -67,6 +67,7 @@ class intake {
   // Prepares the first of the queue; the lock is open meanwhile.
   void prepare_next(std::unique_lock<std::mutex>& lock);
   void work();
+  void close();
 
   prepare_function prepare_;
   now_function now_;
