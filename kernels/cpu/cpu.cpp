@@ -129,9 +129,11 @@ void cpu::linear(stream& s, matrix_view<const float> x, const weight& w, matrix_
   const weight::impl& packed = checked(w);
   expect("input of a product", x, x.rows, packed.in);
   expect("result of a product", y, x.rows, packed.out);
-  if (packed.layout == weight_layout::rows && level() != cpu_level::reference) {
-    throw invalid_argument("cpu: a product with a weight " + shape_text(packed.out, packed.in) +
-                           " that was loaded as rows, expected weight_use::product and this level");
+  const bool foreign = packed.layout == weight_layout::tiles && level() != cpu_level::amx;
+  if (level() != cpu_level::reference && (packed.layout == weight_layout::rows || foreign)) {
+    throw invalid_argument("cpu: a product at level " + std::string(name_of(level())) + " with a weight " +
+                           shape_text(packed.out, packed.in) + " that was loaded " + (foreign ? "at level amx" : "as rows") +
+                           ", expected weight_use::product and this level");
   }
   if (x.rows > 0) kernels_->linear(s.get(), x, packed, y, e);
 }

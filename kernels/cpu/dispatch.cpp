@@ -59,9 +59,10 @@ std::string_view name_of(cpu_level level) noexcept {
 std::span<const cpu_level> available_cpu_levels() noexcept { return std::span(available().list).first(available().count); }
 
 const cpu_kernels& kernels_for(cpu_level level) {
-  const cpu_level best = available_cpu_levels().back();
-  const cpu_kernels* found = find_kernels(level == cpu_level::best ? best : level);
+  // The others are looked at only if need be: looking at amx asks the system for its state.
+  const cpu_kernels* found = find_kernels(level == cpu_level::best ? available_cpu_levels().back() : level);
   if (found == nullptr) {
+    const cpu_level best = available_cpu_levels().back();
     throw invalid_argument("cpu: this machine cannot run level '" + std::string(name_of(level)) + "', the best it can is '" +
                            std::string(name_of(best)) + "'");
   }

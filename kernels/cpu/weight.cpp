@@ -27,7 +27,7 @@ struct extent {
 [[nodiscard]] extent matrix_extent(const tensor_view& t) {
   if (t.shape.size() < 2) throw model_error(describe(t) + ": a weight needs at least 2 axes, found " + std::to_string(t.shape.size()));
   if (t.type == dtype::i8) throw model_error(describe(t) + ": a weight must be f32, f16 or bf16");
-  constexpr std::int64_t limit = std::numeric_limits<std::int32_t>::max();
+  constexpr std::int64_t limit = std::numeric_limits<std::int32_t>::max() - panel_width;  // sizes are rounded up
   std::int64_t in = 1;
   for (std::size_t i = 1; i < t.shape.size(); ++i) {
     if (t.shape[i] < 1 || in > limit / t.shape[i]) throw model_error(describe(t) + ": sizes must be in [1, " + std::to_string(limit) + "]");

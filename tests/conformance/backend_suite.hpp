@@ -182,6 +182,20 @@ TYPED_TEST_P(backend_suite, linear_rows_do_not_depend_on_company_or_threads) {
   }
 }
 
+// So many inputs that the rows are cut into blocks, with whole and odd last ones.
+TYPED_TEST_P(backend_suite, linear_rows_do_not_depend_on_blocks) {
+  if (!TypeParam::invariant) GTEST_SKIP() << "this backend does not promise equal bits";
+  const tensor w("w", dtype::bf16, 70, 4096);
+  const linear_options o(70, 7);
+  const host_matrix x = random_matrix(161, 4096, 0, 1);
+  const host_matrix y = random_matrix(161, 70, 0, 2);
+  const host_matrix together = this->product(1, x, w, o, y);
+  for (const std::int32_t m : {1, 47, 113, 144, 145, 160}) {
+    const std::int32_t from = 161 - m;
+    ASSERT_TRUE(same_bits(this->product(2, x.slice(from, m), w, o, y.slice(from, m)), together.slice(from, m))) << m << " rows";
+  }
+}
+
 TYPED_TEST_P(backend_suite, not_a_number_stays_in_its_row) {
   const tensor w("w", dtype::bf16, 70, 65);
   const host_matrix clean = random_matrix(17, 65, 0, 1);
@@ -438,10 +452,11 @@ TYPED_TEST_P(backend_suite, full_attention_matches_the_reference) {
 }
 
 REGISTER_TYPED_TEST_SUITE_P(backend_suite, linear_matches_the_reference, linear_of_many_inputs_matches_the_reference,
-                            linear_rows_do_not_depend_on_company_or_threads, not_a_number_stays_in_its_row,
-                            stacked_weights_are_the_weights_side_by_side, norms_match_the_reference_and_work_in_place,
-                            silu_mul_matches_the_reference, operations_that_move_rows_are_exact, vision_rearrangements_match_the_reference,
-                            attention_matches_the_reference, attention_does_not_depend_on_blocks_threads_company_or_chunks,
-                            attention_of_bad_rows_leaves_the_others_alone, full_attention_matches_the_reference);
+                            linear_rows_do_not_depend_on_company_or_threads, linear_rows_do_not_depend_on_blocks,
+                            not_a_number_stays_in_its_row, stacked_weights_are_the_weights_side_by_side,
+                            norms_match_the_reference_and_work_in_place, silu_mul_matches_the_reference,
+                            operations_that_move_rows_are_exact, vision_rearrangements_match_the_reference, attention_matches_the_reference,
+                            attention_does_not_depend_on_blocks_threads_company_or_chunks, attention_of_bad_rows_leaves_the_others_alone,
+                            full_attention_matches_the_reference);
 
 }  // namespace vlbatch::conformance

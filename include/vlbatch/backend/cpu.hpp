@@ -32,7 +32,7 @@ enum class cpu_level : std::uint8_t {
 
 /// What a weight is loaded for.
 enum class weight_use : std::uint8_t {
-  product,  ///< `linear`, and `embed` slowly: columns are packed into panels
+  product,  ///< `linear`, and `embed` slowly: columns are packed for the products of the level that loads it
   rows      ///< `embed` only: a table of rows, as large as in the checkpoint. A tied table is loaded once for each use if memory allows
 };
 

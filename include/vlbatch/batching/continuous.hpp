@@ -37,12 +37,14 @@ class continuous {
     }
     if (!plan.evict.empty()) return;
     const bool encodes_ahead = !state.lanes.empty() && !state.lanes.front().in_step;
+    bool open = true;  // until somebody has to wait for room: nobody overtakes
     for (std::size_t i = 0; i < state.waiting.size() && i < static_cast<std::size_t>(state.lim.max_num_seqs); ++i) {
       const sequence_view& seq = b[state.waiting[i]];
-      const bool fits = b.ledger().free_sequences() > 0 && b.ledger().free_rows() > 0 && b.fits_whole(seq);
-      if (fits || encodes_ahead) b.try_encode_all(seq);
-      if (fits && b.holds_images(seq)) b.try_run(seq);
-      if (!fits && !encodes_ahead) break;
+      open = open && b.ledger().free_sequences() > 0 && b.ledger().free_rows() > 0 && b.fits_whole(seq);
+      if (!open && !encodes_ahead) break;
+      b.try_encode_all(seq);
+      if (!b.holds_images(seq)) break;  // what others encoded meanwhile could keep it waiting for ever
+      if (open) b.try_run(seq);
     }
   }
 

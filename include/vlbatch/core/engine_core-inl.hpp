@@ -54,19 +54,24 @@ VLBATCH_INLINE void engine_core::start_encode(const encode_item& item, time_poin
   const sequence_view& v = *store.table().find(item.id);
   const sequence_record& r = store.record(v.slot);
   encoder_cache::entry& e = *cache.find(r.entries[static_cast<std::size_t>(item.image)]);
-  // Two sequences may share a picture that both asked for in this plan: the first encodes it.
-  if (e.tiles_started != item.first_tile || !cache.reserve(e, v, ledger_.named())) return;
+  // Two sequences may share a picture that both asked for in this plan: what the first asked for is under way.
+  const std::int32_t end = item.first_tile + item.num_tiles;
+  const std::int32_t first = std::max(item.first_tile, e.tiles_started);
+  if (first >= end) return;
+  if (!cache.reserve(e, v, ledger_.named()))
+    throw policy_error("encoder cache: no room for " + std::to_string(e.bytes) + " bytes that a checked plan asks for, " +
+                       std::to_string(cache.used_bytes()) + " of " + std::to_string(cache.settings().bytes) + " in use");
   const std::int32_t per_tile = r.images[static_cast<std::size_t>(item.image)].tokens_per_tile;
   for (const encoder_cache::sharer& s : e.sharers) {
     timings& t = store.record(s.sequence->slot).outcome.when;
     t.encode_start = std::min(t.encode_start, now);
   }
-  for (std::int32_t t = item.first_tile; t < item.first_tile + item.num_tiles; ++t) {
+  for (std::int32_t t = first; t < end; ++t) {
     auto* out = reinterpret_cast<float*>(e.memory.get()) + static_cast<std::int64_t>(t) * per_tile * info_.hidden_size;
     start(tile_job{.entry = e.id, .tile = t, .pixels = e.pixels, .memory = e.memory, .embeddings = out});
   }
-  cache.start(e, item.num_tiles);
-  tokens_in_flight_ += item.num_tiles * per_tile;
+  cache.start(e, end - first);
+  tokens_in_flight_ += (end - first) * per_tile;
 }
 
 VLBATCH_INLINE void engine_core::complete(const tile_done& d, const std::function<void(const sequence_view&, std::int32_t)>& tell) {

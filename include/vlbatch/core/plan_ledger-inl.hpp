@@ -2,6 +2,8 @@
 // Definitions of plan_ledger.hpp: inline in a header-only build, compiled once in vlbatch::cpu.
 #pragma once
 
+#include <algorithm>
+
 #include "vlbatch/core/linkage.hpp"
 #include "vlbatch/core/plan_ledger.hpp"
 
@@ -154,7 +156,7 @@ VLBATCH_INLINE objection plan_ledger::resume(const sequence_view& seq) {
 VLBATCH_INLINE objection plan_ledger::drop(const sequence_view& seq) {
   if (names(seq)) return {"sequence named twice", 2, 1};
   if (encodes(seq)) return {"sequence whose image the plan encodes", 1, 0};
-  name(seq, is_named | is_evicted);
+  name(seq, is_named | is_evicted | encoder_cache::leaves);
   if (seq.where == phase::running) {
     free_blocks_ += seq.releasable_blocks;
     --sequences_;

@@ -2,6 +2,9 @@
 // Definitions of encoder_cache.hpp: inline in a header-only build, compiled once in vlbatch::cpu.
 #pragma once
 
+#include <algorithm>
+#include <utility>
+
 #include "vlbatch/core/linkage.hpp"
 #include "vlbatch/vision/encoder_cache.hpp"
 
@@ -103,6 +106,7 @@ VLBATCH_INLINE bool encoder_cache::droppable(const entry& e, const sequence_view
   if (e.in_flight() > 0) return false;
   for (const sharer& s : e.sharers) {
     const auto slot = static_cast<std::size_t>(s.sequence->slot);
+    if (slot < named.size() && (named[slot] & leaves) != 0) continue;
     if (s.sequence->where != phase::waiting || !outranks(asker, *s.sequence)) return false;
     if (slot < named.size() && named[slot] != 0) return false;
   }

@@ -38,6 +38,8 @@ class encoder_cache {
   using allocator = std::function<std::shared_ptr<std::byte>(std::int64_t)>;
   /// Which sequences the current plan names, by slot: their entries stay.
   using named_slots = std::vector<char>;
+  /// Flag of a slot whose sequence the plan ends: it holds nothing any more.
+  static constexpr char leaves = 8;
 
   /// A sequence's use of an entry.
   struct sharer {

@@ -124,14 +124,15 @@ VLBATCH_AMX void two_by_two(const product& p, std::int32_t a, std::int32_t panel
 /// Elements of weights that are asked for ahead where there are no more rows than one operand: then the memory sets the pace.
 constexpr std::ptrdiff_t few_rows_ahead = 2048;
 
-/// One operand of rows times a panel.
+/// One operand of rows times a panel; \p Alone: there is no other.
+template <bool Alone>
 VLBATCH_AMX void one_by_two(const product& p, std::int32_t a, std::int32_t panel, float* results) {
   const std::uint16_t* a0 = p.operand(a);
   const std::uint16_t* b = p.panel(panel);
   _tile_zero(0);
   _tile_zero(1);
   for (std::int32_t k = 0; k < p.steps; ++k) {
-    for (std::int32_t line = 0; line < 32; ++line) hwy::Prefetch(b + few_rows_ahead + static_cast<std::ptrdiff_t>(line) * 32);
+    for (std::int32_t line = 0; Alone && line < 32; ++line) hwy::Prefetch(b + few_rows_ahead + static_cast<std::ptrdiff_t>(line) * 32);
     _tile_loadd(4, a0, 64);
     _tile_loadd(6, b, 64);
     _tile_dpbf16ps(0, 4, 6);
@@ -156,7 +157,7 @@ VLBATCH_AMX HWY_NOINLINE void block(const product& p, std::int32_t a, std::int32
       p.finish(results + 512, i + 1, first * panel_width, 2);
     }
     if (i < end) {
-      one_by_two(p, i, first, results);
+      i == a ? one_by_two<true>(p, i, first, results) : one_by_two<false>(p, i, first, results);
       p.finish(results, i, first * panel_width, 2);
     }
   }
@@ -223,14 +224,19 @@ void multiply_tiles(cpu_kernels::context& s, matrix_view<const float> x, const c
   });
 }
 
+decltype(cpu_kernels::linear) linear_of_panels = nullptr;  // avx512's, for f32 weights; set once, before the table is handed out
+
 void linear(cpu_kernels::context& s, matrix_view<const float> x, const cpu::weight::impl& w, matrix_view<float> y,
             const linear_epilogue& e) {
-  w.layout == weight_layout::tiles ? multiply_tiles(s, x, w, y, e) : simd_kernels(cpu_level::avx512)->linear(s, x, w, y, e);
+  w.layout == weight_layout::tiles ? multiply_tiles(s, x, w, y, e) : linear_of_panels(s, x, w, y, e);
 }
 
 }  // namespace
 
-void add_amx_linear(cpu_kernels& table) { table.linear = linear; }
+void add_amx_linear(cpu_kernels& table) {
+  linear_of_panels = table.linear;
+  table.linear = linear;
+}
 
 }  // namespace vlbatch::inline v0::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

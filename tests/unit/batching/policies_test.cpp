@@ -308,5 +308,24 @@ TEST(continuous, admits_only_whose_pictures_all_have_memory) {
   EXPECT_EQ(p.run, (runs{{id(1), 5, 0}}));
 }
 
+// A stream of small requests must not keep a large one out, whichever lane there is.
+TEST(continuous, nobody_overtakes_whoever_waits_for_room) {
+  for (const bool in_step : {true, false}) {
+    hand_made_state s;
+    s.lanes[0].in_step = in_step;
+    s.kv = {.free_blocks = 4, .total_blocks = 8, .block_size = 4};
+    s.waiting(30, 1);
+    s.waiting(2, 1);
+    EXPECT_TRUE(plan_of<continuous>(s).run.empty()) << "blocks";
+    hand_made_state t;
+    t.lanes[0].in_step = in_step;
+    t.encoder.free_bytes = 10;
+    t.image(t.waiting(20), 2, 2);
+    t.image(t.waiting(20), 2, 1);
+    const step_plan p = plan_of<continuous>(t);
+    EXPECT_TRUE(p.run.empty() && p.encode.empty()) << "bytes of embeddings";
+  }
+}
+
 }  // namespace
 }  // namespace vlbatch::testing

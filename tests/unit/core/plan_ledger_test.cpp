@@ -244,6 +244,15 @@ TEST_F(ledger, a_plan_does_not_admit_whom_it_takes_embeddings_from) {
   fresh();
   accept(l.encode(half, 0, 1, 1, 0));
   expect(l.encode(old, 0, 0, 3, 0), "more encoder cache bytes than can be had", 30, 10);
+
+  // Whoever the plan ends holds nothing, whichever is entered first.
+  fresh();
+  accept(l.encode(old, 0, 0, 3, 0));
+  accept(l.drop(half));
+  fresh();
+  accept(l.drop(half));
+  accept(l.drop(young));
+  accept(l.encode(old, 0, 0, 3, 0));
 }
 
 TEST_F(ledger, begin_forgets_the_plan_before) {

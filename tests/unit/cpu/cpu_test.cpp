@@ -71,6 +71,29 @@ TEST(cpu_levels, one_that_the_machine_lacks_is_refused_by_name) {
   EXPECT_EQ(name_of(cpu_level::best), "best");
 }
 
+// Each level packs weights for its own products: another's are refused, never misread.
+TEST(cpu_levels, weights_of_another_level_are_refused_or_right) {
+  constexpr std::int32_t out = 40;
+  constexpr std::int32_t in = 70;
+  const numbers<std::uint16_t> ones{dtype::bf16, {out, in}, std::vector<std::uint16_t>(out * in, 0x3F80)};
+  const std::vector<float> x(in, 1.0F);
+  for (const auto loads : available_cpu_levels()) {
+    const auto w = cpu{loads}.load_weight(ones.view(), weight_format::as_stored);
+    for (const auto multiplies : available_cpu_levels()) {
+      const cpu b{multiplies};
+      auto s = b.make_stream(1);
+      std::vector<float> y(out, 0.0F);
+      try {
+        b.linear(s, {x.data(), 1, in, in}, w, {y.data(), 1, out, out}, {});
+        for (const float v : y) ASSERT_EQ(v, static_cast<float>(in)) << name_of(loads) << ", " << name_of(multiplies);
+      } catch (const invalid_argument& e) {
+        EXPECT_NE(loads, multiplies);
+        EXPECT_THAT(e.what(), HasSubstr(std::string(name_of(multiplies))));
+      }
+    }
+  }
+}
+
 TEST(cpu_memory, is_zeroed_and_aligned) {
   const cpu b;
   for (const std::int64_t bytes : {0, 1, 100, 5'000'000}) {
