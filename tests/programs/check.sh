@@ -23,6 +23,8 @@ for program in vlbatch-experiment vlbatch-run vlbatch-make-model; do
   grep -q -- --help "$work/help" || fail "$program --help"
 done
 
+scripts/update-results --help >"$work/help"
+
 echo "experiment"
 "$bin/vlbatch-experiment" -n 10 --repeats 1 --json "$work/e.json" --report "$work/e.html" >"$work/table" 2>"$work/progress"
 grep -q '^continuous *async *paged *off' "$work/table" || fail "no row of continuous in the table"
