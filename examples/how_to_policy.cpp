@@ -34,7 +34,9 @@ int main(int argc, char** argv) {
   if (argc < 2) return std::printf("usage: how_to_policy MODEL_FOLDER\n"), 2;
   //! [use]
   const auto model = vb::idefics3<vb::cpu>::load(argv[1]);
-  vb::engine e{model, vb::paged_kv{{.bytes = 16 << 20}}, shortest_prompt_first{{.max_num_seqs = 2}}};
+  // Requests are prepared in the step, not by a thread beside it: the policy sees all three at once, whatever the machine is doing.
+  vb::engine e{model, vb::paged_kv{{.bytes = 16 << 20}}, shortest_prompt_first{{.max_num_seqs = 2}}, vb::parts<>{},
+               vb::engine_options{.preparation_threads = 0}};
   std::vector<vb::request> requests(3);
   const char* prompts[] = {"Describe the picture in as many words as you can find.", "Describe the picture.", "Hello."};
   for (int i = 0; i < 3; ++i) {

@@ -82,7 +82,7 @@ void check_cache(std::int32_t rows, const attention_shape& shape, const row_map&
 // How the products of a level want their weights.
 [[nodiscard]] weight_layout layout_of(cpu_level level) {
   if (level == cpu_level::reference) return weight_layout::rows;
-  return level == cpu_level::amx ? weight_layout::tiles : weight_layout::panels;
+  return level >= cpu_level::avx512_bf16 ? weight_layout::tiles : weight_layout::panels;
 }
 
 [[nodiscard]] const cpu::weight::impl& checked(const cpu::weight& w) {
@@ -129,10 +129,10 @@ void cpu::linear(stream& s, matrix_view<const float> x, const weight& w, matrix_
   const weight::impl& packed = checked(w);
   expect("input of a product", x, x.rows, packed.in);
   expect("result of a product", y, x.rows, packed.out);
-  const bool foreign = packed.layout == weight_layout::tiles && level() != cpu_level::amx;
+  const bool foreign = packed.layout == weight_layout::tiles && level() < cpu_level::avx512_bf16;
   if (level() != cpu_level::reference && (packed.layout == weight_layout::rows || foreign)) {
     throw invalid_argument("cpu: a product at level " + std::string(name_of(level())) + " with a weight " +
-                           shape_text(packed.out, packed.in) + " that was loaded " + (foreign ? "at level amx" : "as rows") +
+                           shape_text(packed.out, packed.in) + " that was loaded " + (foreign ? "at level avx512_bf16 or amx" : "as rows") +
                            ", expected weight_use::product and this level");
   }
   if (x.rows > 0) kernels_->linear(s.get(), x, packed, y, e);

@@ -13,7 +13,8 @@
 namespace vlbatch::inline v0 {
 namespace {
 
-constexpr std::array levels{cpu_level::reference, cpu_level::scalar, cpu_level::avx2, cpu_level::avx512, cpu_level::amx};
+constexpr std::array levels{cpu_level::reference, cpu_level::scalar,      cpu_level::avx2,
+                            cpu_level::avx512,    cpu_level::avx512_bf16, cpu_level::amx};
 
 // Table of a level, or none if it was not compiled or this machine cannot run it.
 [[nodiscard]] const cpu_kernels* find_kernels(cpu_level level) noexcept {
@@ -36,6 +37,12 @@ struct available_levels {
   return found;
 }
 
+// The fastest; the more is available, the faster, with one exception.
+[[nodiscard]] cpu_level best_level() noexcept {
+  const auto found = available_cpu_levels();
+  return found.back() == cpu_level::avx512_bf16 && !avx512_bf16_is_fast() ? found[found.size() - 2] : found.back();
+}
+
 }  // namespace
 
 std::string_view name_of(cpu_level level) noexcept {
@@ -50,6 +57,8 @@ std::string_view name_of(cpu_level level) noexcept {
       return "avx2";
     case cpu_level::avx512:
       return "avx512";
+    case cpu_level::avx512_bf16:
+      return "avx512_bf16";
     case cpu_level::amx:
       return "amx";
   }
@@ -60,11 +69,10 @@ std::span<const cpu_level> available_cpu_levels() noexcept { return std::span(av
 
 const cpu_kernels& kernels_for(cpu_level level) {
   // The others are looked at only if need be: looking at amx asks the system for its state.
-  const cpu_kernels* found = find_kernels(level == cpu_level::best ? available_cpu_levels().back() : level);
+  const cpu_kernels* found = find_kernels(level == cpu_level::best ? best_level() : level);
   if (found == nullptr) {
-    const cpu_level best = available_cpu_levels().back();
     throw invalid_argument("cpu: this machine cannot run level '" + std::string(name_of(level)) + "', the best it can is '" +
-                           std::string(name_of(best)) + "'");
+                           std::string(name_of(best_level())) + "'");
   }
   return *found;
 }

@@ -19,7 +19,7 @@ namespace vlbatch::programs {
 /// What is wrong with \p text as a number of 64 bits without sign, for option checks; empty if nothing is.
 [[nodiscard]] std::string whole_number(const std::string& text);
 /// Help of `--level`.
-inline constexpr const char* level_help = "instruction set: best, reference, scalar, avx2, avx512, amx";
+inline constexpr const char* level_help = "instruction set: best, reference, scalar, avx2, avx512, avx512_bf16, amx";
 /// Help of `--f32`.
 inline constexpr const char* f32_help = "keep weights and inputs of products in f32, whatever the checkpoint's number type";
 

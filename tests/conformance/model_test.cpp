@@ -45,8 +45,9 @@ struct fake_case {
   }
 };
 
-using cases = ::testing::Types<fake_case, idefics3_case<cpu_level::reference>, idefics3_case<cpu_level::scalar>,
-                               idefics3_case<cpu_level::avx2>, idefics3_case<cpu_level::avx512>, idefics3_case<cpu_level::amx>>;
+using cases =
+    ::testing::Types<fake_case, idefics3_case<cpu_level::reference>, idefics3_case<cpu_level::scalar>, idefics3_case<cpu_level::avx2>,
+                     idefics3_case<cpu_level::avx512>, idefics3_case<cpu_level::avx512_bf16>, idefics3_case<cpu_level::amx>>;
 struct case_names {
   template <class Case>
   static std::string GetName(int) {
@@ -55,6 +56,7 @@ struct case_names {
     if constexpr (std::is_same_v<Case, idefics3_case<cpu_level::scalar>>) return "scalar";
     if constexpr (std::is_same_v<Case, idefics3_case<cpu_level::avx2>>) return "avx2";
     if constexpr (std::is_same_v<Case, idefics3_case<cpu_level::avx512>>) return "avx512";
+    if constexpr (std::is_same_v<Case, idefics3_case<cpu_level::avx512_bf16>>) return "avx512_bf16";
     return "amx";
   }
 };

@@ -38,7 +38,7 @@ class model_parity : public ::testing::TestWithParam<std::tuple<std::string, cpu
       it = loaded.emplace(GetParam(), model::load(golden_model_folder(name()), {.device = cpu(std::get<1>(GetParam()))})).first;
     return it->second;
   }
-  static bool rounds() { return subject().config().torch_dtype == dtype::bf16 && std::get<1>(GetParam()) == cpu_level::amx; }
+  static bool rounds() { return subject().config().torch_dtype == dtype::bf16 && std::get<1>(GetParam()) >= cpu_level::avx512_bf16; }
   static double tolerance() { return rounds() ? bf16_tolerance : f32_tolerance; }
   // Greedy choices are compared where the reference's best two are further apart than rounding could bridge.
   static double clear_gap(const golden_case& g) {

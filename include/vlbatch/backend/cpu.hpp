@@ -16,18 +16,19 @@ namespace vlbatch::inline v0 {
 
 /// Instruction sets that the CPU kernels exist for. Bits may differ between them; within one they never do.
 enum class cpu_level : std::uint8_t {
-  best,       ///< the fastest that this machine runs
-  reference,  ///< plain loops: the definition of every operation
-  scalar,     ///< the vectorised code without vector instructions
-  avx2,       ///< 256-bit vectors with FMA
-  avx512,     ///< 512-bit vectors
-  amx  ///< `avx512`, and products with bf16 weights in the matrix unit: it rounds their inputs to bf16 (nearest, ties to even) and sums in
-       ///< f32
+  best,         ///< the fastest that this machine runs
+  reference,    ///< plain loops: the definition of every operation
+  scalar,       ///< the vectorised code without vector instructions
+  avx2,         ///< 256-bit vectors with FMA
+  avx512,       ///< 512-bit vectors
+  avx512_bf16,  ///< `avx512`, and products with bf16 weights by dot products of bf16 pairs: their inputs are rounded to bf16 (nearest, ties
+                ///< to even), the sums are f32
+  amx           ///< `avx512`, and products with bf16 weights in the matrix unit, with inputs rounded in the same way
 };
 
 /// Spelling for options and reports.
 [[nodiscard]] std::string_view name_of(cpu_level level) noexcept;
-/// Levels that this machine can run, slowest first, `best` left out.
+/// Levels that this machine can run, slowest first (but Intel's avx512_bf16 is slower than avx512), `best` left out.
 [[nodiscard]] std::span<const cpu_level> available_cpu_levels() noexcept;
 
 /// What a weight is loaded for.

@@ -71,6 +71,13 @@ void add_elementwise(cpu_kernels& table, cpu_level level);  // elementwise.cpp
 void add_attention(cpu_kernels& table, cpu_level level);    // attention.cpp
 
 /// Replaces the products of the level avx512.
+void add_avx512_bf16_linear(cpu_kernels& table);  // avx512_bf16_linear.cpp
+/// True if this processor has AVX512_BF16.
+[[nodiscard]] bool avx512_bf16_is_usable() noexcept;
+/// True if its dot products do more in the same time than f32 FMA. Intel's do half as much.
+[[nodiscard]] bool avx512_bf16_is_fast() noexcept;
+
+/// Replaces the products of the level avx512.
 void add_amx_linear(cpu_kernels& table);  // amx_linear.cpp
 /// True if this processor has AMX with bf16 and the system lets this process use it. Asks for it at the first call.
 [[nodiscard]] bool amx_is_usable() noexcept;
