@@ -129,6 +129,10 @@ int main(int argc, char** argv) {
   app.add_option("-t,--temperature", o.ask.sampling.temperature, "0: greedy");
   app.add_option("--top-k", o.ask.sampling.top_k, "0: all");
   app.add_option("--top-p", o.ask.sampling.top_p, "1: all");
+  app.add_option("--min-p", o.ask.sampling.min_p, "0: all; else as a fraction of the likeliest");
+  app.add_option("--repetition-penalty", o.ask.sampling.repetition_penalty, "1: none");
+  app.add_option("--frequency-penalty", o.ask.sampling.frequency_penalty, "for each time that a token stands in the answer");
+  app.add_option("--presence-penalty", o.ask.sampling.presence_penalty, "for tokens that stand in the answer");
   app.add_option("--seed", o.ask.sampling.seed, "of the sampling");
   app.add_option("--stop", o.ask.stop, "the answer ends before this text; may be given several times");
   app.add_flag("--ignore-eos", o.ask.ignore_eos, "go on to --max-new-tokens");

@@ -190,7 +190,7 @@ class engine {
       const std::span<const float> mine(logits.row(row++), static_cast<std::size_t>(logits.cols));
       token_outcome o{.ended = v.max_new_tokens == 0};
       if (!o.ended) {
-        const sampled_token t = parts_.choose.sample(mine, core_.sampling_of(v), static_cast<std::uint64_t>(v.generated_tokens));
+        const sampled_token t = parts_.choose.sample(mine, core_.sampling_of(v), core_.context_of(v));
         o = core_.append(v, t, report_.computed, [&](std::int32_t id, std::string& out) { model_.append_text(id, out); });
         hook::on_token(policy_, v);
         hook::on_token(parts_.watch, v);

@@ -179,13 +179,13 @@ static_assert(!engine_clock<clock_that_cannot_wait>);
 // ---- sampler, observer
 static_assert(sampler<default_sampler>);
 struct sampler_of_ids {
-  std::int32_t sample(std::span<const float>, const sampling_params&, std::uint64_t) { return 0; }
+  std::int32_t sample(std::span<const float>, const sampling_params&, const sampling_context&) { return 0; }
 };
 static_assert(!sampler<sampler_of_ids>);
-struct sampler_without_position {
+struct sampler_without_context {
   sampled_token sample(std::span<const float>, const sampling_params&) { return {}; }
 };
-static_assert(!sampler<sampler_without_position>);
+static_assert(!sampler<sampler_without_context>);
 static_assert(observer<null_observer> && observer<latency_recorder> && observer<timeline_recorder>);
 static_assert(observer<observers<latency_recorder, timeline_recorder>>);
 struct observer_that_stays {

@@ -14,9 +14,28 @@ VLBATCH_INLINE void check_request(const request& r) {
   const sampling_params& s = r.sampling;
   if (r.messages.empty() == (r.prepared == nullptr)) refuse("messages/prepared", r.prepared ? "both" : "neither", "exactly one of them");
   if (r.max_new_tokens < 0) refuse("max_new_tokens", std::to_string(r.max_new_tokens), ">= 0");
+  for (const token_bias& b : s.logit_bias) {
+    if (!(b.bias < std::numeric_limits<float>::infinity())) refuse("logit_bias", std::to_string(b.bias), "finite or -infinity");
+  }
+  if (!(s.repetition_penalty > 0.0F) || std::isinf(s.repetition_penalty))
+    refuse("repetition_penalty", std::to_string(s.repetition_penalty), "a finite number > 0");
+  if (!std::isfinite(s.frequency_penalty)) refuse("frequency_penalty", std::to_string(s.frequency_penalty), "a finite number");
+  if (!std::isfinite(s.presence_penalty)) refuse("presence_penalty", std::to_string(s.presence_penalty), "a finite number");
   if (!(s.temperature >= 0.0F) || std::isinf(s.temperature)) refuse("temperature", std::to_string(s.temperature), "a finite number >= 0");
   if (s.top_k < 0) refuse("top_k", std::to_string(s.top_k), ">= 0 (0: all)");
   if (!(s.top_p >= 0.0F && s.top_p <= 1.0F)) refuse("top_p", std::to_string(s.top_p), "in 0..1");
+  if (!(s.min_p >= 0.0F && s.min_p <= 1.0F)) refuse("min_p", std::to_string(s.min_p), "in 0..1");
+  if (s.top_logprobs < 0) refuse("top_logprobs", std::to_string(s.top_logprobs), ">= 0");
+}
+
+VLBATCH_INLINE std::string why_unusable(const sampling_params& s, std::int32_t vocab_size) {
+  for (const token_bias& b : s.logit_bias) {
+    if (b.token < 0 || b.token >= vocab_size)
+      return "logit_bias names token " + std::to_string(b.token) + ", the vocabulary has " + std::to_string(vocab_size);
+  }
+  if (s.top_logprobs > vocab_size)
+    return "top_logprobs is " + std::to_string(s.top_logprobs) + ", the vocabulary has " + std::to_string(vocab_size);
+  return {};
 }
 
 VLBATCH_INLINE std::string why_impossible(const prepared_request& p, std::int32_t max_new_tokens, const model_info& model,

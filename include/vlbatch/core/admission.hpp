@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "vlbatch/core/error.hpp"
@@ -17,6 +18,9 @@ namespace vlbatch::inline v0 {
 
 /// Checks what can be checked before preparation. \throws invalid_argument naming the field and its value
 void check_request(const request& r);
+
+/// Why no model with a vocabulary of \p vocab_size could be sampled like this, or an empty text.
+[[nodiscard]] std::string why_unusable(const sampling_params& s, std::int32_t vocab_size);
 
 /// Why an empty engine could not run \p p, or an empty text. \p max_kv_tokens: the most tokens of one sequence that an empty cache holds.
 [[nodiscard]] std::string why_impossible(const prepared_request& p, std::int32_t max_new_tokens, const model_info& model, const limits& lim,

@@ -99,7 +99,8 @@ VLBATCH_INLINE token_outcome engine_core::append(sequence_view& v, const sampled
                                                  const std::function<void(std::int32_t, std::string&)>& append_text) {
   sequence_record& r = store.record(v.slot);
   const request& q = r.origin.what;
-  if (t.token < 0) return {true, status::failed, "logits of token " + std::to_string(v.generated_tokens) + " are not finite"};
+  if (t.token < 0)
+    return {true, status::failed, "logits of token " + std::to_string(v.generated_tokens) + " are not finite, or every token is banned"};
   v.last_token = r.outcome.when.last_token = when;
   if (v.first_token == never) v.first_token = r.outcome.when.first_token = when;
   const bool eos = !q.ignore_eos && std::find(info_.eos_tokens.begin(), info_.eos_tokens.end(), t.token) != info_.eos_tokens.end();
@@ -110,6 +111,7 @@ VLBATCH_INLINE token_outcome engine_core::append(sequence_view& v, const sampled
     r.tokens.push_back(t.token);
     r.outcome.tokens.push_back(t.token);
     if (q.sampling.logprobs) r.outcome.logprobs.push_back(t.logprob);
+    r.outcome.top_logprobs.insert(r.outcome.top_logprobs.end(), t.top.begin(), t.top.end());
     append_text(t.token, r.text.incoming());
     stopped = r.text.advance();
   }
@@ -171,7 +173,9 @@ VLBATCH_INLINE std::optional<ended_request> engine_core::refusal(arrived_request
     why = "cancelled";
   } else if (why.empty()) {
     s = status::refused;
-    why = why_impossible(*a.ready, a.what.max_new_tokens, info_, limits_, max_kv_tokens, cache.settings().bytes, bytes_per_embedding_);
+    why = why_unusable(a.what.sampling, info_.vocab_size);
+    if (why.empty())
+      why = why_impossible(*a.ready, a.what.max_new_tokens, info_, limits_, max_kv_tokens, cache.settings().bytes, bytes_per_embedding_);
     if (why.empty()) return std::nullopt;
   }
   ended_request e{.on_finish = std::move(a.what.on_finish), .keep = a.keep_result};

@@ -123,6 +123,12 @@ class engine_core {
   void note_launch(const step_plan& plan, step_report& report);
   /// How the next token of \p v is chosen.
   [[nodiscard]] const sampling_params& sampling_of(const sequence_view& v) { return store.record(v.slot).origin.what.sampling; }
+  /// What \p v has so far.
+  [[nodiscard]] sampling_context context_of(const sequence_view& v) {
+    const std::span<const std::int32_t> all = store.record(v.slot).tokens;
+    const auto prompt = static_cast<std::size_t>(v.prompt_tokens);
+    return {static_cast<std::uint64_t>(v.generated_tokens), all.first(prompt), all.subspan(prompt)};
+  }
   /// Sequences whose picture could not be encoded since the last call.
   [[nodiscard]] std::vector<std::pair<seq_id, std::string>> take_doomed() { return std::exchange(doomed_, {}); }
   /// Counts a computed step.

@@ -40,13 +40,28 @@ struct message {
   std::vector<message_part> parts;  ///< text and images in order
 };
 
-/// How the next token is chosen.
+/// What is added to the logit of a token before anything else looks at it.
+struct token_bias {
+  std::int32_t token;  ///< id
+  float bias;          ///< finite, or -infinity: the token is never chosen
+  friend bool operator==(const token_bias&, const token_bias&) = default;
+};
+
+/// How the next token is chosen: the logits are changed by bias and penalties in the order in which they stand here, then divided by the
+/// temperature, then the likeliest tokens are kept.
 struct sampling_params {
-  float temperature = 0.0F;  ///< 0: greedy
-  std::int32_t top_k = 0;    ///< keep the k likeliest tokens; 0: all
-  float top_p = 1.0F;        ///< keep the smallest set of likeliest tokens whose probabilities sum to at least this, after top_k
-  std::uint64_t seed = 0;    ///< key of the counter-based random numbers: draws depend on (seed, position) alone
-  bool logprobs = false;     ///< record the log-probability of each chosen token under the model's own distribution
+  std::vector<token_bias> logit_bias{};  ///< those of one token add up
+  float repetition_penalty = 1.0F;       ///< > 0: logits of tokens in prompt or answer are divided by it if positive, else multiplied
+                                         ///< (Keskar et al., CTRL, 2019)
+  float frequency_penalty = 0.0F;        ///< subtracted once for each time that a token stands in the answer
+  float presence_penalty = 0.0F;         ///< subtracted from tokens that stand in the answer
+  float temperature = 0.0F;              ///< 0: greedy
+  std::int32_t top_k = 0;                ///< keep the k likeliest tokens; 0: all
+  float top_p = 1.0F;             ///< keep the smallest set of likeliest tokens whose probabilities sum to at least this, after top_k
+  float min_p = 0.0F;             ///< keep tokens that are at least this times as likely as the likeliest, after top_p
+  std::uint64_t seed = 0;         ///< key of the counter-based random numbers: draws depend on (seed, position) alone
+  bool logprobs = false;          ///< record the log-probability of each chosen token under the model's own distribution
+  std::int32_t top_logprobs = 0;  ///< record this many of the likeliest tokens at each position, under the same distribution
   friend bool operator==(const sampling_params&, const sampling_params&) = default;
 };
 
@@ -116,6 +131,13 @@ struct timings {
   time_point finished = never;         ///< result complete
 };
 
+/// A token and its log-probability.
+struct token_logprob {
+  std::int32_t token;  ///< id
+  float logprob;       ///< natural logarithm; -infinity for a token that the model rules out
+  friend bool operator==(const token_logprob&, const token_logprob&) = default;
+};
+
 /// What came of a request.
 struct result {
   seq_id id{};                                 ///< as returned by submit
@@ -125,6 +147,7 @@ struct result {
   std::string text;                            ///< the answer
   finish_reason finish = finish_reason::none;  ///< why it ends
   std::vector<float> logprobs;                 ///< one a token, natural logarithm, if asked
+  std::vector<token_logprob> top_logprobs;     ///< `top_logprobs` a token, likeliest first and of equal ones the lower id
   std::int32_t prompt_tokens = 0;              ///< image placeholders included
   std::int32_t preemptions = 0;                ///< how often it was evicted
   timings when;                                ///< when things happened

@@ -17,6 +17,7 @@
 namespace vlbatch::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const paged_kv pool{{.bytes = 0, .blocks = 64, .block_size = 16}};
@@ -86,9 +87,56 @@ TEST(refusal, fields_out_of_range_name_the_field) {
   expect([](request& r) { r.sampling.top_k = -1; }, "top_k");
   expect([](request& r) { r.sampling.top_p = 1.5F; }, "top_p");
   expect([](request& r) { r.sampling.top_p = std::numeric_limits<float>::quiet_NaN(); }, "top_p");
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {nan, -0.1F, 1.1F}) expect([&](request& r) { r.sampling.min_p = bad; }, "min_p");
+  for (const float bad : {nan, infinity, 0.0F, -1.0F})
+    expect([&](request& r) { r.sampling.repetition_penalty = bad; }, "repetition_penalty");
+  for (const float bad : {nan, infinity, -infinity}) {
+    expect([&](request& r) { r.sampling.frequency_penalty = bad; }, "frequency_penalty");
+    expect([&](request& r) { r.sampling.presence_penalty = bad; }, "presence_penalty");
+  }
+  for (const float bad : {nan, infinity}) expect([&](request& r) { r.sampling.logit_bias = {{1, bad}}; }, "logit_bias");
+  expect([](request& r) { r.sampling.top_logprobs = -1; }, "top_logprobs");
   expect([](request& r) { r.prepared = nullptr; }, "messages");
   expect([](request& r) { r.messages.push_back({}); }, "messages");
   EXPECT_TRUE(e.idle());
+}
+
+TEST(refusal, sampling_beyond_the_vocabulary_names_both_numbers) {
+  fake_model model;
+  engine e{model, pool, continuous{}};
+  for (const std::int32_t token : {-1, fake_model::vocab}) {
+    request r = ask(prompt(1, 3), 3);
+    r.sampling.logit_bias = {{token, 1.0F}};
+    const result got = e.generate(std::vector{r})[0];
+    EXPECT_EQ(got.outcome, status::refused);
+    EXPECT_THAT(got.reason, AllOf(HasSubstr("logit_bias"), HasSubstr(std::to_string(token)), HasSubstr(std::to_string(fake_model::vocab))));
+  }
+  request r = ask(prompt(1, 3), 3);
+  r.sampling.top_logprobs = fake_model::vocab + 1;
+  EXPECT_THAT(e.generate(std::vector{r})[0].reason, AllOf(HasSubstr("top_logprobs is 98"), HasSubstr("97")));
+  r.sampling.top_logprobs = fake_model::vocab;
+  const result got = e.generate(std::vector{r})[0];
+  EXPECT_EQ(got.outcome, status::finished);
+  EXPECT_EQ(got.top_logprobs.size(), 3U * fake_model::vocab);
+}
+
+// What is banned is never generated, and a request whose every token is banned fails alone.
+TEST(sampling, a_ban_of_everything_fails_that_request_alone) {
+  fake_model model;
+  engine e{model, pool, continuous{}};
+  request all = ask(prompt(1, 3), 3);
+  for (std::int32_t t = 0; t < fake_model::vocab; ++t) all.sampling.logit_bias.push_back({t, -std::numeric_limits<float>::infinity()});
+  const request other = ask(prompt(2, 3), 5);
+  request some = other;
+  some.sampling.logit_bias = {{expected_tokens(*other.prepared, 1)[0], -std::numeric_limits<float>::infinity()}};
+  const std::vector<result> got = e.generate(std::vector{other, all, some});
+  EXPECT_EQ(got[0].tokens, expected_tokens(*other.prepared, 5));
+  EXPECT_EQ(got[1].outcome, status::failed);
+  EXPECT_THAT(got[1].reason, HasSubstr("logits of token 0"));
+  EXPECT_EQ(got[2].outcome, status::finished);
+  for (const std::int32_t t : got[2].tokens) EXPECT_NE(t, some.sampling.logit_bias[0].token);
 }
 
 TEST(refusal, impossible_engines_are_refused_at_construction) {

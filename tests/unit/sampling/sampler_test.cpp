@@ -26,7 +26,7 @@ std::vector<int> draws(const std::vector<float>& logits, sampling_params p, int 
   default_sampler s;
   std::vector<int> counts(logits.size(), 0);
   for (int i = 0; i < n; ++i) {
-    const sampled_token t = s.sample(logits, p, static_cast<std::uint64_t>(i));
+    const sampled_token t = s.sample(logits, p, {static_cast<std::uint64_t>(i)});
     EXPECT_TRUE(t.token >= 0 && t.token < static_cast<std::int32_t>(logits.size())) << t.token;
     if (t.token >= 0) ++counts[static_cast<std::size_t>(t.token)];
   }
@@ -52,18 +52,18 @@ double chi_square(const std::vector<int>& counts, const std::vector<double>& pro
 
 TEST(greedy, takes_the_highest_and_the_lowest_id_of_equals) {
   default_sampler s;
-  EXPECT_EQ(s.sample(std::vector<float>{1.0F, 3.0F, 2.0F}, {}, 0).token, 1);
-  EXPECT_EQ(s.sample(std::vector<float>{1.0F, 3.0F, 3.0F, 3.0F}, {}, 0).token, 1);
-  EXPECT_EQ(s.sample(std::vector<float>{0.0F, -0.0F}, {}, 0).token, 0);
-  EXPECT_EQ(s.sample(std::vector<float>{-5.0F, -infinity, -4.0F}, {}, 0).token, 2);
-  EXPECT_EQ(s.sample(std::vector<float>{7.0F}, {}, 0).token, 0);
-  EXPECT_EQ(s.sample(std::vector<float>{1.0F, 2.0F}, {.temperature = 1.0F, .top_k = 1}, 5).token, 1) << "top_k 1 is greedy";
+  EXPECT_EQ(s.sample(std::vector<float>{1.0F, 3.0F, 2.0F}, {}, {0}).token, 1);
+  EXPECT_EQ(s.sample(std::vector<float>{1.0F, 3.0F, 3.0F, 3.0F}, {}, {0}).token, 1);
+  EXPECT_EQ(s.sample(std::vector<float>{0.0F, -0.0F}, {}, {0}).token, 0);
+  EXPECT_EQ(s.sample(std::vector<float>{-5.0F, -infinity, -4.0F}, {}, {0}).token, 2);
+  EXPECT_EQ(s.sample(std::vector<float>{7.0F}, {}, {0}).token, 0);
+  EXPECT_EQ(s.sample(std::vector<float>{1.0F, 2.0F}, {.temperature = 1.0F, .top_k = 1}, {5}).token, 1) << "top_k 1 is greedy";
 }
 
 TEST(greedy, does_not_depend_on_seed_or_position) {
   default_sampler s;
   const std::vector<float> logits{0.5F, 0.6F, 0.55F};
-  for (std::uint64_t i = 0; i < 50; ++i) EXPECT_EQ(s.sample(logits, {.top_p = 0.9F, .seed = i}, i * 7).token, 1);
+  for (std::uint64_t i = 0; i < 50; ++i) EXPECT_EQ(s.sample(logits, {.top_p = 0.9F, .seed = i}, {i * 7}).token, 1);
 }
 
 TEST(temperature, tiny_ones_are_greedy_and_never_give_nan) {
@@ -74,7 +74,7 @@ TEST(temperature, tiny_ones_are_greedy_and_never_give_nan) {
       for (const std::int32_t top_k : {0, 2, 5}) {
         for (std::uint64_t position = 0; position < 100; ++position) {
           const sampled_token got =
-              s.sample(logits, {.temperature = t, .top_k = top_k, .top_p = top_p, .seed = 3, .logprobs = true}, position);
+              s.sample(logits, {.temperature = t, .top_k = top_k, .top_p = top_p, .seed = 3, .logprobs = true}, {position});
           ASSERT_EQ(got.token, 1) << "temperature " << t << ", top_p " << top_p << ", top_k " << top_k;
           ASSERT_TRUE(std::isfinite(got.logprob));
         }
@@ -168,35 +168,180 @@ TEST(masked_logits, minus_infinity_is_never_drawn) {
     EXPECT_EQ(c[1] + c[3], 0) << t;
   }
   default_sampler s;
-  EXPECT_EQ(s.sample(std::vector<float>{-infinity, -infinity, -1e30F}, {.temperature = 1.0F, .top_k = 3}, 0).token, 2);
+  EXPECT_EQ(s.sample(std::vector<float>{-infinity, -infinity, -1e30F}, {.temperature = 1.0F, .top_k = 3}, {0}).token, 2);
 }
 
 TEST(unusable_logits, give_no_token) {
   default_sampler s;
   for (const float t : {0.0F, 1.0F}) {
     const sampling_params p{.temperature = t, .logprobs = true};
-    EXPECT_EQ(s.sample(std::vector<float>{0.0F, nan}, p, 0).token, -1);
-    EXPECT_EQ(s.sample(std::vector<float>{nan, 0.0F}, p, 0).token, -1);
-    EXPECT_EQ(s.sample(std::vector<float>{0.0F, infinity}, p, 0).token, -1);
-    EXPECT_EQ(s.sample(std::vector<float>{-infinity, -infinity}, p, 0).token, -1);
-    EXPECT_EQ(s.sample(std::vector<float>{}, p, 0).token, -1);
+    EXPECT_EQ(s.sample(std::vector<float>{0.0F, nan}, p, {0}).token, -1);
+    EXPECT_EQ(s.sample(std::vector<float>{nan, 0.0F}, p, {0}).token, -1);
+    EXPECT_EQ(s.sample(std::vector<float>{0.0F, infinity}, p, {0}).token, -1);
+    EXPECT_EQ(s.sample(std::vector<float>{-infinity, -infinity}, p, {0}).token, -1);
+    EXPECT_EQ(s.sample(std::vector<float>{}, p, {0}).token, -1);
   }
 }
 
 TEST(logprobs, are_those_of_the_model_whatever_is_filtered) {
   default_sampler s;
   const std::vector<float> logits = log_of({0.3, 0.1, 0.1, 0.5});
-  EXPECT_NEAR(s.sample(logits, {.logprobs = true}, 0).logprob, std::log(0.5), 1e-6);
-  EXPECT_EQ(s.sample(logits, {}, 0).logprob, 0.0F) << "only if asked";
+  EXPECT_NEAR(s.sample(logits, {.logprobs = true}, {0}).logprob, std::log(0.5), 1e-6);
+  EXPECT_EQ(s.sample(logits, {}, {0}).logprob, 0.0F) << "only if asked";
   for (std::uint64_t i = 0; i < 30; ++i) {
-    const sampled_token t = s.sample(logits, {.temperature = 3.0F, .top_k = 2, .top_p = 0.9F, .logprobs = true}, i);
+    const sampled_token t = s.sample(logits, {.temperature = 3.0F, .top_k = 2, .top_p = 0.9F, .logprobs = true}, {i});
     EXPECT_NEAR(t.logprob, std::log(t.token == 3 ? 0.5 : 0.3), 1e-6);
   }
   // log softmax of (1, 2, 3) at 3: -log(1 + e^-1 + e^-2). A common offset changes nothing, large ones do not overflow.
   const double expected = -std::log(1.0 + std::exp(-1.0) + std::exp(-2.0));
-  EXPECT_NEAR(s.sample(std::vector<float>{1.0F, 2.0F, 3.0F}, {.logprobs = true}, 0).logprob, expected, 1e-6);
-  EXPECT_NEAR(s.sample(std::vector<float>{1001.0F, 1002.0F, 1003.0F}, {.logprobs = true}, 0).logprob, expected, 1e-6);
-  EXPECT_EQ(s.sample(std::vector<float>{-infinity, 4.0F}, {.logprobs = true}, 0).logprob, 0.0F);
+  EXPECT_NEAR(s.sample(std::vector<float>{1.0F, 2.0F, 3.0F}, {.logprobs = true}, {0}).logprob, expected, 1e-6);
+  EXPECT_NEAR(s.sample(std::vector<float>{1001.0F, 1002.0F, 1003.0F}, {.logprobs = true}, {0}).logprob, expected, 1e-6);
+  EXPECT_EQ(s.sample(std::vector<float>{-infinity, 4.0F}, {.logprobs = true}, {0}).logprob, 0.0F);
+}
+
+TEST(top_logprobs, are_the_likeliest_of_the_model_whatever_is_filtered_or_penalised) {
+  default_sampler s;
+  const std::vector<float> logits = log_of({0.3, 0.1, 0.1, 0.5});
+  const std::vector<std::int32_t> answer{3, 3, 0};
+  for (const float t : {0.0F, 1.0F}) {
+    const sampled_token got = s.sample(logits,
+                                       {.logit_bias = {{3, -infinity}},
+                                        .repetition_penalty = 2.0F,
+                                        .presence_penalty = 1.0F,
+                                        .temperature = t,
+                                        .top_k = 2,
+                                        .top_p = 0.5F,
+                                        .top_logprobs = 3},
+                                       {.position = 3, .generated = answer});
+    ASSERT_EQ(got.top.size(), 3U);
+    EXPECT_EQ(got.top[0].token, 3);
+    EXPECT_EQ(got.top[1].token, 0);
+    EXPECT_EQ(got.top[2].token, 1) << "of equal ones the lower id";
+    EXPECT_NEAR(got.top[0].logprob, std::log(0.5), 1e-6);
+    EXPECT_NEAR(got.top[1].logprob, std::log(0.3), 1e-6);
+    EXPECT_NEAR(got.top[2].logprob, std::log(0.1), 1e-6);
+  }
+  const sampled_token all = s.sample(std::vector<float>{-infinity, 0.0F}, {.logprobs = true, .top_logprobs = 2}, {});
+  ASSERT_EQ(all.top.size(), 2U);
+  EXPECT_EQ(all.top[0], (token_logprob{1, 0.0F}));
+  EXPECT_EQ(all.top[1], (token_logprob{0, -infinity}));
+  EXPECT_EQ(all.logprob, 0.0F);
+  EXPECT_TRUE(s.sample(logits, {.logprobs = true}, {}).top.empty()) << "only if asked";
+}
+
+TEST(min_p, keeps_what_is_at_least_that_fraction_of_the_likeliest) {
+  const std::vector<float> logits = log_of({0.3, 0.1, 0.1, 0.5});
+  const auto kept = [&](sampling_params p) {
+    p.temperature = 1.0F;
+    return support(draws(logits, p, 5000));
+  };
+  EXPECT_EQ(kept({.min_p = 0.0F}), (std::set<int>{0, 1, 2, 3}));
+  EXPECT_EQ(kept({.min_p = 0.19F}), (std::set<int>{0, 1, 2, 3}));
+  EXPECT_EQ(kept({.min_p = 0.21F}), (std::set<int>{0, 3}));
+  EXPECT_EQ(kept({.min_p = 0.61F}), (std::set<int>{3}));
+  EXPECT_EQ(kept({.min_p = 1.0F}), (std::set<int>{3}));
+  EXPECT_EQ(kept({.top_p = 0.85F, .min_p = 0.19F}), (std::set<int>{0, 1, 3})) << "both apply";
+  // What is kept is drawn in proportion.
+  EXPECT_LT(chi_square(draws(logits, {.temperature = 1.0F, .min_p = 0.21F}, 40000), {3.0 / 8, 0, 0, 5.0 / 8}, 40000), 10.83);
+}
+
+// What a greedy choice tells of changed logits: the bias that another token needs to be chosen instead.
+float score_of(const std::vector<float>& logits, std::int32_t token, sampling_params p, const sampling_context& c) {
+  default_sampler s;
+  std::vector<float> more = logits;
+  more.push_back(0.0F);
+  const auto other = static_cast<std::int32_t>(logits.size());
+  for (std::int32_t i = 0; i < other; ++i)
+    if (i != token) p.logit_bias.push_back({i, -infinity});
+  float low = -1000.0F;
+  float high = 1000.0F;
+  for (int i = 0; i < 60; ++i) {
+    const float middle = low + (high - low) / 2;
+    sampling_params q = p;
+    q.logit_bias.push_back({other, middle});
+    (s.sample(more, q, c).token == token ? low : high) = middle;
+  }
+  return low;
+}
+
+TEST(penalties, change_logits_as_their_sources_say) {
+  const std::vector<float> logits{2.0F, -1.0F, 0.5F, 0.0F};
+  const std::vector<std::int32_t> prompt{0, 1, 0, 0, -7, 99};  // ids outside the vocabulary touch nothing
+  const std::vector<std::int32_t> answer{2, 2, 1, 2};
+  const sampling_context c{.position = 4, .prompt = prompt, .generated = answer};
+  const auto score = [&](std::int32_t token, const sampling_params& p) { return score_of(logits, token, p, c); };
+  // Positive logits are divided, negative ones multiplied, once however often the token occurs, in the prompt or the answer.
+  EXPECT_NEAR(score(0, {.repetition_penalty = 4.0F}), 0.5, 1e-4);
+  EXPECT_NEAR(score(1, {.repetition_penalty = 4.0F}), -4.0, 1e-4);
+  EXPECT_NEAR(score(2, {.repetition_penalty = 4.0F}), 0.125, 1e-4);
+  EXPECT_NEAR(score(3, {.repetition_penalty = 4.0F}), 0.0, 1e-4);
+  // Presence and frequency look at the answer alone.
+  EXPECT_NEAR(score(0, {.frequency_penalty = 0.25F, .presence_penalty = 1.5F}), 2.0, 1e-4);
+  EXPECT_NEAR(score(1, {.frequency_penalty = 0.25F, .presence_penalty = 1.5F}), -1.0 - 1.5 - 0.25, 1e-4);
+  EXPECT_NEAR(score(2, {.frequency_penalty = 0.25F, .presence_penalty = 1.5F}), 0.5 - 1.5 - 3 * 0.25, 1e-4);
+  EXPECT_NEAR(score(2, {.frequency_penalty = -0.25F}), 0.5 + 3 * 0.25, 1e-4) << "negative ones encourage";
+  // Bias first, then repetition, then the others.
+  EXPECT_NEAR(score(1, {.logit_bias = {{1, 2.0F}, {1, 1.0F}}}), 2.0, 1e-4) << "those of one token add up";
+  EXPECT_NEAR(score(1, {.logit_bias = {{1, 3.0F}}, .repetition_penalty = 4.0F, .presence_penalty = 1.0F}), (-1.0 + 3.0) / 4 - 1.0, 1e-4);
+}
+
+TEST(penalties, leave_nothing_behind) {
+  default_sampler s;
+  const std::vector<float> logits{2.0F, 1.9F, 0.0F};
+  const std::vector<std::int32_t> answer{0, 0};
+  const sampling_params p{.repetition_penalty = 1.5F, .frequency_penalty = 0.5F};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(s.sample(logits, p, {.generated = answer}).token, 1);
+    EXPECT_EQ(s.sample(logits, p, {}).token, 0);
+    EXPECT_EQ(s.sample(std::vector<float>(50, 1.0F), p, {.prompt = answer}).token, 1) << "another vocabulary";
+  }
+}
+
+TEST(logit_bias, bans_and_never_overflows) {
+  default_sampler s;
+  const std::vector<float> logits{3.0F, 2.0F, 1.0F};
+  EXPECT_EQ(s.sample(logits, {.logit_bias = {{0, -infinity}}}, {}).token, 1);
+  EXPECT_EQ(s.sample(logits, {.logit_bias = {{0, -infinity}, {0, 100.0F}}}, {}).token, 1) << "a ban stays";
+  const sampling_params all{.logit_bias = {{0, -infinity}, {1, -infinity}, {2, -infinity}}, .temperature = 1.0F};
+  EXPECT_EQ(s.sample(logits, all, {}).token, -1) << "nothing is left";
+  const std::vector<std::int32_t> answer(1000, 2);
+  constexpr float huge = std::numeric_limits<float>::max();
+  for (const float t : {0.0F, 1.0F, 1e30F}) {
+    const sampled_token up = s.sample({std::vector<float>{huge, huge, huge}},
+                                      {.logit_bias = {{1, huge}},
+                                       .repetition_penalty = std::numeric_limits<float>::denorm_min(),
+                                       .frequency_penalty = -huge,
+                                       .presence_penalty = huge,
+                                       .temperature = t,
+                                       .top_p = 0.9F,
+                                       .logprobs = true},
+                                      {.generated = answer});
+    EXPECT_GE(up.token, 0);
+    EXPECT_TRUE(std::isfinite(up.logprob));
+    const sampled_token down = s.sample(std::vector<float>{-huge, -huge, -huge},
+                                        {.repetition_penalty = huge, .frequency_penalty = huge, .temperature = t}, {.generated = answer});
+    EXPECT_TRUE(down.token == 0 || (down.token == 1 && t > 0.0F)) << down.token;
+  }
+}
+
+TEST(logprobs, of_a_mixed_grid_are_finite_and_sum_to_at_most_one) {
+  default_sampler s;
+  const std::vector<std::vector<float>> rows = {{0.0F, 0.0F, 0.0F, 0.0F}, {100.0F, -100.0F, 99.0F, 0.0F}, {1e30F, -1e30F, 3.0F, 4.0F}};
+  for (const std::vector<float>& logits : rows) {
+    for (const float t : {0.0F, 1e-40F, 1.0F, 1e30F}) {
+      for (const std::int32_t n : {1, 3, 4, 9}) {
+        const sampled_token got =
+            s.sample(logits, {.temperature = t, .top_p = 0.7F, .min_p = 0.1F, .logprobs = true, .top_logprobs = n}, {7});
+        ASSERT_GE(got.token, 0);
+        ASSERT_EQ(got.top.size(), static_cast<std::size_t>(std::min(n, 4)));
+        double sum = 0.0;
+        for (const token_logprob& x : got.top) sum += std::exp(static_cast<double>(x.logprob));
+        ASSERT_LE(sum, 1.0 + 1e-6);
+        ASSERT_TRUE(std::is_sorted(got.top.begin(), got.top.end(), [](auto& a, auto& b) { return a.logprob > b.logprob; }));
+        ASSERT_LE(got.logprob, got.top.front().logprob);
+      }
+    }
+  }
 }
 
 TEST(draws, depend_on_seed_and_position_alone) {
@@ -205,14 +350,14 @@ TEST(draws, depend_on_seed_and_position_alone) {
   default_sampler b;
   std::vector<std::int32_t> forwards;
   std::vector<std::int32_t> backwards(200);
-  for (std::uint64_t i = 0; i < 200; ++i) forwards.push_back(a.sample(logits, {.temperature = 1.0F, .seed = 9}, i).token);
+  for (std::uint64_t i = 0; i < 200; ++i) forwards.push_back(a.sample(logits, {.temperature = 1.0F, .seed = 9}, {i}).token);
   for (std::uint64_t i = 200; i-- > 0;) {
-    static_cast<void>(b.sample(std::vector<float>{1.0F, 2.0F}, {.temperature = 1.0F, .seed = i}, i));  // company
-    backwards[i] = b.sample(logits, {.temperature = 1.0F, .seed = 9}, i).token;
+    static_cast<void>(b.sample(std::vector<float>{1.0F, 2.0F}, {.temperature = 1.0F, .seed = i}, {i}));  // company
+    backwards[i] = b.sample(logits, {.temperature = 1.0F, .seed = 9}, {i}).token;
   }
   EXPECT_EQ(forwards, backwards);
   std::vector<std::int32_t> other;
-  for (std::uint64_t i = 0; i < 200; ++i) other.push_back(a.sample(logits, {.temperature = 1.0F, .seed = 10}, i).token);
+  for (std::uint64_t i = 0; i < 200; ++i) other.push_back(a.sample(logits, {.temperature = 1.0F, .seed = 10}, {i}).token);
   EXPECT_NE(forwards, other);
 }
 
