@@ -182,18 +182,18 @@ class engine {
 
   void sample_and_retire() {
     const matrix_view<const float> logits = model_.logits(work_);
-    std::int32_t row = 0;
-    for (const run_item& item : plan_.run) {
+    for (std::int32_t row = 0; const run_item& item : plan_.run) {
       sequence_view& v = core_.edit(item.id);
       core_.advance(v, item.num_tokens);
       if (v.remaining() > 0) continue;  // its next token is known: it is still in its prompt
       const std::span<const float> mine(logits.row(row++), static_cast<std::size_t>(logits.cols));
       token_outcome o{.ended = v.max_new_tokens == 0};
       if (!o.ended) {
-        const sampled_token t = parts_.choose.sample(mine, core_.sampling_of(v), core_.context_of(v));
-        o = core_.append(v, t, report_.computed, [&](std::int32_t id, std::string& out) { model_.append_text(id, out); });
-        hook::on_token(policy_, v);
-        hook::on_token(parts_.watch, v);
+        o = engine_core::guarded([&] {
+          const sampled_token t = parts_.choose.sample(mine, core_.sampling_of(v), core_.context_of(v));
+          return core_.append(v, t, report_.computed, [&](std::int32_t id, std::string& out) { model_.append_text(id, out); });
+        });
+        hook::on_token(policy_, v), hook::on_token(parts_.watch, v);
       }
       if (o.ended) end(v, o.outcome, o.reason);
     }

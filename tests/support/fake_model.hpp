@@ -34,6 +34,8 @@ class fake_model {
     std::atomic<int> encode_us{0};
     std::atomic<int> eos_every{0};  // a hash divisible by this makes the model end the answer; 0: never
     std::atomic<bool> unknown_exception{false};
+    std::atomic<int> allocations{0};
+    std::atomic<int> fail_allocation_at{-1};  // index of the allocation that throws
   };
   struct workspace {
     std::vector<float> logits;
@@ -75,6 +77,7 @@ class fake_model {
   }
   workspace make_workspace(std::int32_t) const { return {}; }
   std::shared_ptr<std::byte> allocate(std::int64_t n) const {
+    if (knobs_->allocations++ == knobs_->fail_allocation_at) throw std::bad_alloc();
     // Poisoned: what nobody stored must not be read.
     auto* p = new std::byte[static_cast<std::size_t>(std::max<std::int64_t>(n, 1))];
     std::memset(p, 0xFF, static_cast<std::size_t>(n));

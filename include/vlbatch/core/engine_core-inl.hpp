@@ -57,8 +57,14 @@ VLBATCH_INLINE void engine_core::start_encode(const encode_item& item, time_poin
   // Two sequences may share a picture that both asked for in this plan: what the first asked for is under way.
   const std::int32_t end = item.first_tile + item.num_tiles;
   const std::int32_t first = std::max(item.first_tile, e.tiles_started);
-  if (first >= end) return;
-  if (!cache.reserve(e, v, ledger_.named()))
+  if (first >= end || e.failed) return;
+  bool reserved = false;
+  try {
+    reserved = cache.reserve(e, v, ledger_.named());
+  } catch (const std::exception& x) {
+    return fail(e, x.what());
+  }
+  if (!reserved)
     throw policy_error("encoder cache: no room for " + std::to_string(e.bytes) + " bytes that a checked plan asks for, " +
                        std::to_string(cache.used_bytes()) + " of " + std::to_string(cache.settings().bytes) + " in use");
   const std::int32_t per_tile = r.images[static_cast<std::size_t>(item.image)].tokens_per_tile;
@@ -74,6 +80,11 @@ VLBATCH_INLINE void engine_core::start_encode(const encode_item& item, time_poin
   tokens_in_flight_ += (end - first) * per_tile;
 }
 
+VLBATCH_INLINE void engine_core::fail(encoder_cache::entry& e, const std::string& why) {
+  for (const encoder_cache::sharer& s : e.sharers) doomed_.emplace_back(s.sequence->id, "encode: " + why);
+  cache.mark_failed(e);
+}
+
 VLBATCH_INLINE void engine_core::complete(const tile_done& d, const std::function<void(const sequence_view&, std::int32_t)>& tell) {
   ++stats.encoded_tiles;
   if (d.started != last_batch_) stats.encode_time += d.ended - d.started;
@@ -82,8 +93,7 @@ VLBATCH_INLINE void engine_core::complete(const tile_done& d, const std::functio
   encoder_cache::entry* e = cache.find(d.entry);
   if (e == nullptr) return;
   if (!d.error.empty() && !e->failed) {
-    for (const encoder_cache::sharer& s : e->sharers) doomed_.emplace_back(s.sequence->id, "encode: " + d.error);
-    cache.mark_failed(*e);
+    fail(*e, d.error);
   }
   if (d.error.empty()) {
     for (const encoder_cache::sharer& s : e->sharers) {

@@ -123,6 +123,17 @@ class engine_core {
   void note_launch(const step_plan& plan, step_report& report);
   /// How the next token of \p v is chosen.
   [[nodiscard]] const sampling_params& sampling_of(const sequence_view& v) { return store.record(v.slot).origin.what.sampling; }
+  /// What \p choose returns: how a new token went. A sampler or a model's text that throws fails that sequence alone.
+  template <class F>
+  [[nodiscard]] static token_outcome guarded(F&& choose) {
+    try {
+      return choose();
+    } catch (const std::exception& e) {
+      return {true, status::failed, std::string("sample: ") + e.what()};
+    } catch (...) {
+      return {true, status::failed, "sample: unknown exception"};
+    }
+  }
   /// What \p v has so far.
   [[nodiscard]] sampling_context context_of(const sequence_view& v) {
     const std::span<const std::int32_t> all = store.record(v.slot).tokens;
@@ -157,6 +168,9 @@ class engine_core {
   std::int32_t tokens_in_flight_ = 0;
   time_point last_batch_{};
   plan_ledger ledger_;
+  // Nobody gets the embeddings of \p e: whoever waits for them is doomed.
+  void fail(encoder_cache::entry& e, const std::string& why);
+
   std::vector<std::pair<seq_id, std::string>> doomed_;
 
  public:

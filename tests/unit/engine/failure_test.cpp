@@ -569,28 +569,5 @@ TEST(weights, one_model_serves_two_engines_at_once) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(soak, two_thousand_requests_on_a_tiny_cache_leave_nothing_behind) {
-  fake_model model;
-  model.control().eos_every = 13;
-  engine e{model, paged_kv{{.bytes = 0, .blocks = 6, .block_size = 16}},
-           continuous{limits{.max_num_seqs = 4, .max_num_batched_tokens = 24}}, parts<>{},
-           engine_options{.encoder_cache = {.bytes = 3 * 5 * 4 * 4}}};
-  std::vector<request> requests;
-  for (int i = 0; i < 2000; ++i) {
-    const std::int32_t length = std::vector<std::int32_t>{1, 14, 15, 16, 31, 40}[static_cast<std::size_t>(i % 6)];
-    requests.push_back(ask(prompt(i, length,
-                                  i % 4 == 0 ? std::vector<std::shared_ptr<const pixel_tiles>>{picture(static_cast<std::uint8_t>(i))}
-                                             : std::vector<std::shared_ptr<const pixel_tiles>>{}),
-                           i % 33));
-  }
-  const std::vector<result> r = e.generate(requests);
-  for (std::size_t i = 0; i < r.size(); ++i)
-    ASSERT_EQ(r[i].tokens, expected_tokens(*requests[i].prepared, requests[i].max_new_tokens, 13)) << i << r[i].reason;
-  EXPECT_GT(e.stats().preemptions, 0);
-  EXPECT_EQ(e.kv().usage().blocks_used, 0);
-  e.core().cache.clear_unused();
-  EXPECT_EQ(e.core().cache.used_bytes(), 0);
-}
-
 }  // namespace
 }  // namespace vlbatch::testing
