@@ -23,12 +23,31 @@ def safetensors(tensors, metadata=None, pad=0):
 
 def seeds():
     a = {"a": ("F32", [2, 2], bytes(16)), "b.weight": ("BF16", [3], bytes(6))}
-    b = {"c": ("F16", [], bytes(2)), "d": ("I64", [1], bytes(8)), "empty": ("F32", [0, 4], b"")}
-    yield "safetensors", "one", safetensors(a)
-    yield "safetensors", "metadata", safetensors(b, {"format": "pt"}, pad=5)
-    yield "safetensors", "nothing", safetensors({})
-    index = {"metadata": {"total_size": 32}, "weight_map": {**{k: "a.safetensors" for k in a}, **{k: "b.safetensors" for k in b}}}
-    yield "safetensors", "sharded", b"\0\0\0".join([json.dumps(index).encode(), safetensors(a), safetensors(b)])
+    b = {"c": ("F16", [], bytes(2)), "d": ("I64", [1], bytes(8)), "empty": ("F32", [0, 4], b""), "q": ("I8", [3], bytes(3))}
+    header = lambda file: file[8:8 + struct.unpack("<Q", file[:8])[0]]
+    yield "safetensors", "one", b"R" + safetensors(a)
+    yield "safetensors", "metadata", b"R" + safetensors(b, {"format": "pt"}, pad=5)
+    yield "safetensors", "nothing", b"R" + safetensors({})
+    yield "safetensors", "header", b"H" + bytes([22, 0]) + header(safetensors(a))
+    yield "safetensors", "header-mixed", b"H" + bytes([13, 0]) + header(safetensors(b, {"format": "pt"}))
+    index = {"metadata": {"total_size": 35}, "weight_map": {**{k: "a.safetensors" for k in a}, **{k: "b.safetensors" for k in b}}}
+    yield "safetensors", "sharded", b"S" + bytes([22, 13]) + b"\0".join([json.dumps(index).encode(), header(safetensors(a)), header(safetensors(b))])
+
+    for i in range(3):
+        yield "safetensors", f"drawn-{i}", b"T" + bytes((11 * i + 5 * k * k + 3 * k) % 256 for k in range(40))
+
+    # A whole tokenizer in a few hundred bytes: mutations of it reach everything.
+    alphabet = {c: i for i, c in enumerate("\u0120abct<>12")}
+    added = [{"id": len(alphabet) + 2 + i, "content": t, "special": special, "normalized": normalized, "lstrip": i == 1, "rstrip": i == 2, "single_word": i == 3}
+             for i, (t, special, normalized) in enumerate([("<image>", True, False), ("<u>", False, False), ("ta", False, True), ("ca", False, False)])]
+    small = {"added_tokens": added, "normalizer": None, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}, "post_processor": None,
+             "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "unk_token": None, "vocab": {**alphabet, "ab": 10, "abc": 11}, "merges": ["a b", ["ab", "c"]]}}
+    yield "tokenizer", "small", json.dumps(small).encode() + b"\0abc ab<image> ta cat"
+    small["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True},
+                              {"type": "Split", "pattern": {"Regex": "a+(?=b)|[^\\s\\p{L}]{1,2}|\\w"}, "behavior": "MergedWithNext", "invert": True},
+                              {"type": "Split", "pattern": {"String": "t"}, "behavior": "Contiguous"}, {"type": "ByteLevel", "use_regex": False}]}
+    small["model"].update(unk_token="ab", fuse_unk=True, ignore_merges=True)
+    yield "tokenizer", "small-split", json.dumps(small).encode() + b"\0abc 12 a\xff tcat"
 
     def shortened(tokenizer, entries):
         tokenizer = json.loads(json.dumps(tokenizer))

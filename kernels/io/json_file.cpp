@@ -128,6 +128,12 @@ std::string read_text_file(const std::filesystem::path& path, std::int64_t max_b
 }
 
 json parse_json(std::string_view text, const std::string& file) {
+  // The library takes a byte 0 for the end of the text, so that anything could follow, and passes over a byte order mark. Other readers
+  // refuse both.
+  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    throw file_error(file + ": not valid JSON at byte " + std::to_string(zero + 1) + ": a byte of value 0");
+  }
+  if (text.starts_with("\xEF\xBB\xBF")) throw file_error(file + ": not valid JSON at byte 1: a byte order mark");
   strict_builder builder(file);
   json::sax_parse(text.begin(), text.end(), &builder, json::input_format_t::json, true);
   return builder.take();

@@ -23,7 +23,8 @@ enum class json_blame : std::uint8_t { file, model };
 /// Whole content of a regular file of at most \p max_bytes. \throws file_error
 [[nodiscard]] std::string read_text_file(const std::filesystem::path& path, std::int64_t max_bytes);
 
-/// Parses \p text, refusing duplicate keys, nesting deeper than 64, and anything after the value. \throws file_error naming \p file
+/// Parses \p text, refusing duplicate keys, nesting deeper than 64, a byte order mark, and anything after the value.
+/// \throws file_error naming \p file
 [[nodiscard]] nlohmann::json parse_json(std::string_view text, const std::string& file);
 
 /// A value inside a parsed file together with the way to it ("text_config.hidden_size"). Refers to the file's json and name, which must

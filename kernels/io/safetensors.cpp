@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The format: 8 bytes little-endian length of the header, the header (JSON, may be padded with spaces), the data. Rules as in the reference
-// reader (huggingface/safetensors): the header is at most 100 MB, and the tensors fill the data exactly, without overlap or hole.
+// reader (huggingface/safetensors): the header is at most 100 MB, and the tensors fill the data exactly, without overlap or hole. Stricter
+// than it: keys that occur twice, more than 16 dimensions, sizes beyond 63 bits, a tensor's description as a list.
 #include "vlbatch/io/safetensors.hpp"
 
 #include <fcntl.h>
@@ -78,6 +79,14 @@ T read_unaligned(const std::byte* p) {
   T v;
   std::memcpy(&v, p, sizeof v);
   return v;
+}
+
+// Strings for people: nothing here depends on them, but a file that other readers refuse is not taken for a good one.
+void check_metadata(const json_node& node) {
+  if (node.raw().is_null()) return;
+  for (const auto& [key, value] : node.object().raw().get_ref<const nlohmann::json::object_t&>()) {
+    static_cast<void>(json_node(value, node.file(), json_blame::file, node.path() + " " + in_quotes(key)).string());
+  }
 }
 
 // A read-only mapping of a whole file. Pages come in when they are touched.
@@ -170,7 +179,10 @@ void checkpoint::impl::add_file(const std::string& path) {
   };
   std::vector<range> ranges;
   for (const auto& [name, value] : root.object().raw().get_ref<const nlohmann::json::object_t&>()) {
-    if (name == "__metadata__") continue;  // strings for people; nothing here depends on them
+    if (name == "__metadata__") {
+      check_metadata(json_node(value, path, json_blame::file, name));
+      continue;
+    }
     const json_node node(value, path, json_blame::file, "tensor " + in_quotes(name));
     const std::string& type_name = node.object().at("dtype").string();
     const stored_dtype* type = find_dtype(type_name);
@@ -293,8 +305,10 @@ struct shard_index {
 // the index is a link as well, which is how the Hugging Face cache lays out a whole snapshot.
 void check_shard_name(const fs::path& folder, const fs::path& index, const std::string& shard, const json_node& node) {
   const fs::path name(shard);
+  // The system ends a name at a byte 0; the others would break the line of every text that names the file.
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
   if (shard.empty() || shard == "." || shard == ".." || name.has_parent_path() || name.is_absolute() ||
-      shard.find('\\') != std::string::npos || shard.find('\0') != std::string::npos) {
+      shard.find('\\') != std::string::npos || std::any_of(shard.begin(), shard.end(), is_control)) {
     node.fail_expected("the name of a file in the same folder");
   }
   std::error_code ec;

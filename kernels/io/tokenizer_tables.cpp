@@ -18,7 +18,10 @@ using io_detail::json_node;
 using io_detail::shortened;
 
 constexpr std::int64_t max_file_bytes = 256LL * 1024 * 1024;
-constexpr std::int64_t max_id = (1 << 24) - 1;  // tables are sized by the highest id: they must not be as large as a hostile file says
+constexpr std::int64_t max_id = (1 << 24) - 1;
+
+// Tables are sized by the highest id. Vocabularies have holes, but memory is to follow the size of the file, not a number in it.
+std::int64_t most_ids(std::size_t tokens) { return (1 << 16) + 16 * static_cast<std::int64_t>(tokens); }
 
 std::string in_quotes(std::string_view token) { return '"' + shortened(token) + '"'; }
 
@@ -159,6 +162,11 @@ class vocabulary {
     }
     for (const added_token& t : added) highest = std::max<std::int64_t>(highest, t.id);
     if (highest < 0) vocab.fail("the vocabulary is empty");
+    const std::int64_t most = most_ids(members.size() + added.size());
+    if (highest >= most) {
+      vocab.fail("id " + std::to_string(highest) + " of " + std::to_string(members.size() + added.size()) + " tokens, expected ids below " +
+                 std::to_string(most));
+    }
     const auto count = static_cast<std::size_t>(highest) + 1;
     tokens.resize(count);
     in_model.resize(count, false);
@@ -308,6 +316,10 @@ void tokenizer_tables::read(const std::string& path) {
     const bool needed = std::find(model.byte_ids.begin(), model.byte_ids.end(), -1) != model.byte_ids.end();
     if (!in_model && needed)
       unknown.fail("token " + in_quotes(unknown.string()) + " is not in model.vocab, which lacks tokens of some bytes");
+    if (in_model && needed && model.special[static_cast<std::size_t>(it->second)]) {
+      throw model_error(file.name + ": " + unknown.path() + ": special token " + in_quotes(unknown.string()) +
+                        " also stands for bytes of text without a token, which is not supported");
+    }
     if (in_model) model.unknown = it->second;
   }
   if (model_node.boolean_or("byte_fallback", false) &&

@@ -5,7 +5,7 @@
 Pictures come from a formula that the tests know too (`picture` here, `test_picture` there), so that hashes are all that has to be stored.
 Encoded pictures lie in image/files; those in ../shared/samples are other people's and stay there, only their hashes are recorded.
 
-usage: make_image_goldens.py [--samples FOLDER]    needs Pillow, NumPy and transformers (image processors only, no torch)
+usage: make_image_goldens.py [--samples FOLDER]    needs Pillow, NumPy and transformers (processors only, no torch)
 """
 
 import argparse
@@ -23,8 +23,9 @@ import numpy as np
 import PIL
 import transformers
 from PIL import Image, ImageOps, features
-from transformers import Idefics3ImageProcessor
-from transformers.image_utils import ChannelDimension
+from transformers import Idefics3ImageProcessor, Idefics3Processor, PreTrainedTokenizerFast
+from transformers.image_utils import ChannelDimension, load_image
+from transformers.models.smolvlm.processing_smolvlm import DEFAULT_CHAT_TEMPLATE
 
 HERE = Path(__file__).resolve().parent / "image"
 FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}
@@ -132,6 +133,25 @@ def exif_block(orientation, big):
     return mark + struct.pack(order + "HI", 42, 8) + struct.pack(order + "H", 2) + entries + struct.pack(order + "I", 0)
 
 
+def with_sampling(jpeg, luma):
+    """The same codes under another shape of luma: as many blocks to a unit, so that sides of whole units stay valid."""
+    at = jpeg.index(b"\xff\xc0")
+    return jpeg[: at + 11] + bytes([luma]) + jpeg[at + 12 :]
+
+
+def first_scans(jpeg, count):
+    """A progressive picture that ends after its first scans: complete, but coarse."""
+    at = 2
+    for _ in range(count + 1):
+        while jpeg[at : at + 2] != b"\xff\xda":
+            at += 2 + struct.unpack(">H", jpeg[at + 2 : at + 4])[0]
+        scan = at
+        at += 2 + struct.unpack(">H", jpeg[at + 2 : at + 4])[0]
+        while jpeg[at] != 0xFF or jpeg[at + 1] == 0 or 0xD0 <= jpeg[at + 1] <= 0xD7:
+            at += 1
+    return jpeg[:scan] + b"\xff\xd9"
+
+
 def write_files(folder):
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
@@ -174,7 +194,15 @@ def write_files(folder):
         put_pil(f"jpeg_{name}.jpg", smooth, quality=90, subsampling=sampling)
         put_pil(f"jpeg_{name}_progressive.jpg", smooth, quality=70, subsampling=sampling, progressive=True)
         put_pil(f"jpeg_{name}_noise.jpg", noisy, quality=35, subsampling=sampling)
+    units = Image.fromarray(picture(64, 32, 2))  # whole units under every sampling
+    put_pil("jpeg_440.jpg", units, quality=85, subsampling=1)
+    put("jpeg_440.jpg", with_sampling((folder / "jpeg_440.jpg").read_bytes(), 0x12))
+    put_pil("jpeg_411.jpg", units, quality=85, subsampling=2)
+    put("jpeg_411.jpg", with_sampling((folder / "jpeg_411.jpg").read_bytes(), 0x41))
+    for count in (1, 2, 5):
+        put(f"jpeg_progressive_{count}_scans.jpg", first_scans((folder / "jpeg_444_progressive.jpg").read_bytes(), count))
     put_pil("jpeg_restart.jpg", smooth, quality=80, restart_marker_blocks=2)
+    put_pil("jpeg_restart_progressive.jpg", smooth, quality=80, restart_marker_rows=1, progressive=True)
     put_pil("jpeg_gray.jpg", smooth.convert("L"), quality=85)
     put_pil("jpeg_gray_progressive.jpg", smooth.convert("L"), quality=85, progressive=True)
     put_pil("jpeg_1x1.jpg", Image.fromarray(picture(1, 1, 2)))
@@ -210,6 +238,27 @@ def write_files(folder):
     put_pil("webp_exif_6.webp", upright.transpose(undo[6]), lossless=True, exif=exif_block(6, False))
     put_pil("webp_1x1.webp", Image.fromarray(picture(1, 1, 2)), lossless=True)
     put_pil("png_6_8_holes.png", Image.fromarray(rgba))
+    put_pil("png_animated.png", Image.fromarray(picture(12, 9, 2)), save_all=True, append_images=[Image.fromarray(picture(12, 9, 4))])
+    # The same colours and transparencies, stored in three ways.
+    twins = (noise(21, 13, 1, 11) & np.uint32(7))[:, :, 0].astype(np.uint8)
+    clear = np.array([0, 255, 128, 1, 254, 77, 255, 0], np.uint8)
+    grays = np.array([0, 255, 30, 200, 128, 90, 64, 170], np.uint8)
+    three = np.repeat(grays[:, None], 3, axis=1)
+    put("png_twin_palette.png", png(twins[:, :, None], 8, 3, palette=three, trns=clear.tobytes()))
+    put("png_twin_gray.png", png(np.stack([grays[twins], clear[twins]], axis=2), 8, 4))
+    put("png_twin_rgba.png", png(np.concatenate([three[twins], clear[twins][:, :, None]], axis=2), 8, 6))
+
+    # Many pixels in few bytes, of the kinds that need most memory to decode.
+    y, x = np.mgrid[0:1024, 0:1024]
+    ramps = np.stack([x // 4, y // 4, (x + y) // 8, 128 + (x ^ y) // 16], axis=2)
+    put("large.png", png(np.full((1024, 1024, 3), 40000, np.uint32), 16, 2, True, trns=bytes(6)))
+    put_pil("large.jpg", Image.new("CMYK", (1024, 1024), (90, 160, 30, 20)), quality=50, progressive=True)
+    put_pil("large_lossless.webp", Image.fromarray(ramps.astype(np.uint8)), lossless=True)
+    put_pil("large_lossy.webp", Image.fromarray(ramps.astype(np.uint8)), quality=30)
+
+    # Texts and profiles that are large once inflated, for which Pillow refuses the whole file.
+    bomb = zlib.compress(bytes(16 << 20), 9)
+    put("bomb_text.png", png(picture(9, 7, 2), 8, 2, extra=chunk(b"iCCP", b"p\0\0" + bomb) + chunk(b"zTXt", b"t\0\0" + bomb)))
 
     # What is refused, by a word of the reason.
     data = (folder / "jpeg_444.jpg").read_bytes()
@@ -255,6 +304,9 @@ def resampling():
     pairs += [((3000, 17), t) for t in ((17, 3000), (1, 1), (96, 96), (2999, 18), (512, 3))]
     pairs += [((640, 480), (512, 512)), ((1600, 1067), (384, 256)), ((100, 100), (100, 41)), ((100, 100), (41, 100))]
     pairs += [((384, 256), (384, 288))]
+    # Long and thin, up and down.
+    pairs += [((16000, 1), t) for t in ((1, 1), (7, 3), (15999, 1))] + [((1, 16000), t) for t in ((1, 1), (3, 7), (1, 15999))]
+    pairs += [((3, 2), (3000, 17)), ((2, 3), (17, 3000)), ((17, 3000), (3000, 17))]
     # Around the border of the two orders of passes.
     pairs += [((50, 60), (40, 40)), ((50, 61), (40, 40)), ((500, 1001), (96, 96)), ((100, 300), (90, 100)), ((20, 90), (60, 89))]
     out = []
@@ -321,6 +373,55 @@ def pixels():
             assert values.shape[0] == rows * cols + 1
             out.append([name, width, height, index, rows, cols, values.shape[2], sha(values)])
             print("  ", name, width, height, rows, cols)
+    return out
+
+
+def text_processor(options):
+    """9 tokens a tile; the tokenizer of the goldens of texts."""
+    text = PreTrainedTokenizerFast(tokenizer_file=str(HERE.parent / "text" / "tokenizer.json"), bos_token="<|im_start|>",
+                                   eos_token="<end_of_utterance>", pad_token="<|im_end|>", unk_token="<|endoftext|>",
+                                   clean_up_tokenization_spaces=False)
+    return Idefics3Processor(processor(**options), text, image_seq_len=9, chat_template=DEFAULT_CHAT_TEMPLATE)
+
+
+def processed(p, image):
+    """Rows, columns, hash of pixel values and hash of the token ids (int32) of a question about a picture."""
+    turn = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is it?"}]}
+    string = p.apply_chat_template([turn], add_generation_prompt=True)
+    settings = {"input_data_format": ChannelDimension.LAST}
+    info = p.image_processor([image], return_row_col_info=True, return_tensors="np", **settings)
+    whole = p(text=string, images=[image], images_kwargs=settings)
+    values = info["pixel_values"][0].astype(np.float32, copy=False)
+    assert np.array_equal(values, np.array(whole["pixel_values"][0], np.float32))
+    ids = np.array(whole["input_ids"][0], np.int32)
+    return [int(info["rows"][0][0]), int(info["cols"][0][0]), sha(values)[:32], sha(ids)[:32]]
+
+
+PROMPT_SIZES = [(1, 1), (1, 2), (3, 3), (4, 1), (16, 9), (95, 96), (97, 96), (96, 97), (128, 128), (200, 150), (150, 200), (384, 384),
+                (385, 384), (640, 480), (1000, 250), (250, 1000), (1000, 249), (3000, 17), (17, 3000), (1600, 1067)]
+
+
+def prompts():
+    """Whole requests about pictures of the formula, small tiles."""
+    out = []
+    for name in ("small", "small_single"):
+        p = text_processor(CONFIGS[name])
+        out += [[name, width, height, *processed(p, picture(width, height, 2))] for width, height in PROMPT_SIZES]
+    return out
+
+
+def sample_values(root, samples):
+    """Whole requests about those of the samples that Pillow decodes, read by transformers' own load_image."""
+    out = []
+    for name in ("small", "small_single", "smolvlm"):
+        p = text_processor(CONFIGS[name])
+        for path, entry in samples.items():
+            if "error" in entry or (name == "smolvlm" and path != "ort-extensions/australia.jpg"):
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                image = load_image(str(root / path))
+            out.append([name, path, *processed(p, np.array(image))])
     return out
 
 
@@ -393,7 +494,7 @@ def main():
                 "zlib": features.version("zlib"), "numpy": np.__version__, "transformers": transformers.__version__,
                 "python": platform.python_version()}
     write("versions.json", versions)
-    own = {p.name: decoded(p) for p in sorted((HERE / "files").iterdir()) if not p.name.startswith("refused")}
+    own = {p.name: decoded(p) for p in sorted((HERE / "files").iterdir()) if not p.name.startswith(("refused", "bomb"))}
     samples = {}
     root = Path(arguments.samples)
     for p in sorted(root.glob("**/*")):
@@ -401,7 +502,8 @@ def main():
             samples[str(p.relative_to(root))] = decoded(p)
     write("decode.json", {"files": own, "samples": samples})
     write("resample.json", resampling())
-    write("idefics3.json", {"configs": CONFIGS, "grids": grids(), "tables": tables(), "pixels": pixels()})
+    write("idefics3.json", {"configs": CONFIGS, "grids": grids(), "tables": tables(), "pixels": pixels(), "prompts": prompts(),
+                            "samples": sample_values(root, samples)})
 
 
 if __name__ == "__main__":

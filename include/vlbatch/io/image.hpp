@@ -13,8 +13,9 @@
 
 namespace vlbatch::inline v0 {
 
-/// Bounds and choices of decoding. Bounds are checked from the header, before any pixel memory is allocated. The defaults give what
-/// Pillow's `Image.open(path).convert("RGB")` gives.
+/// Bounds and choices of decoding. Bounds are checked from the header, before any pixel memory is allocated; decoding takes at most
+/// 12 bytes a pixel (3 of them stay) and a few MB besides the file, so that max_pixels bounds its memory too: 768 MiB by default. The
+/// defaults give what Pillow's `Image.open(path).convert("RGB")` gives.
 struct image_decode_options {
   std::int32_t max_width = 16384;                        ///< wider pictures are refused
   std::int32_t max_height = 16384;                       ///< higher pictures are refused
@@ -30,7 +31,11 @@ struct image_decode_options {
 ///
 /// The pixels are Pillow's, byte for byte: colour profiles and gamma are ignored; CMYK is taken as inverted, as Adobe writes it; 16-bit
 /// colour keeps the upper byte; 16-bit gray is clipped at 255; an index beyond the palette is black; damage inside the data of a JPEG that
-/// the decoder can bridge is bridged. Not decoded: animated WebP, JPEG with 12 bits a sample.
+/// the decoder can bridge is bridged; of an animated PNG the picture that other readers show is decoded. Orientation is read from EXIF
+/// alone (APP1 of JPEG, eXIf of PNG, EXIF of WebP); Pillow also knows XMP and ImageMagick's text chunks.
+///
+/// Refused by name: GIF, BMP, TIFF, JPEG XL, JPEG 2000, AVIF, HEIC, animated WebP, JPEG with 12 bits a sample or more than a hundred scans.
+/// The first frame of an animation is seldom what was meant, so that taking it (GIF, WebP) is left to the caller, who sees the others.
 /// \throws image_error unknown or unsupported format, broken or truncated data, limits exceeded
 [[nodiscard]] image_buffer decode_image(std::span<const std::byte> bytes, std::string_view name = "image",
                                         const image_decode_options& options = {});

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <variant>
 
+#include "io/json_file.hpp"
 #include "vlbatch/core/error.hpp"
 
 namespace vlbatch::inline v0 {
@@ -23,7 +24,7 @@ std::string_view role_name(const message& m, std::size_t index) {
   if (m.role == "user") return "User";
   if (m.role == "assistant") return "Assistant";
   if (m.role == "system") return "System";
-  throw invalid_argument("message " + std::to_string(index) + " has the role \"" + m.role.substr(0, 60) +
+  throw invalid_argument("message " + std::to_string(index) + " has the role \"" + io_detail::shortened(m.role) +
                          "\", expected \"user\", \"assistant\" or \"system\"");
 }
 
@@ -31,7 +32,9 @@ std::string_view role_name(const message& m, std::size_t index) {
 // template and of the user meet.
 class prompt_writer {
  public:
-  prompt_writer(const tokenizer& text, std::vector<std::int32_t>& out) : text_(text), out_(out) {}
+  // \p spellable: control tokens that text could write, in order.
+  prompt_writer(const tokenizer& text, const std::vector<std::int32_t>& spellable, std::vector<std::int32_t>& out)
+      : text_(text), spellable_(spellable), out_(out) {}
 
   void text(std::string_view s) { pending_ += s; }
   void control(std::int32_t id) {
@@ -43,13 +46,21 @@ class prompt_writer {
     out_.insert(out_.end(), static_cast<std::size_t>(times), id);
   }
   void flush() {
+    const auto first = static_cast<std::ptrdiff_t>(out_.size());
     text_.encode(pending_, tokenizer::special_tokens::as_text, out_);
     pending_.clear();
+    if (spellable_.empty()) return;
+    const auto spelled = [&](std::int32_t id) { return std::binary_search(spellable_.begin(), spellable_.end(), id); };
+    if (const auto it = std::find_if(out_.begin() + first, out_.end(), spelled); it != out_.end()) {
+      throw invalid_argument("a text spells \"" + std::string(text_.bytes_of(*it)) +
+                             "\", a control token that tokenizer.json does not mark as special");
+    }
   }
   std::int32_t position() const { return static_cast<std::int32_t>(out_.size()); }
 
  private:
   const tokenizer& text_;
+  const std::vector<std::int32_t>& spellable_;
   std::vector<std::int32_t>& out_;
   std::string pending_;
 };
@@ -73,6 +84,7 @@ idefics3_prompt_format::idefics3_prompt_format(const tokenizer& text, const idef
     expected.push_back(*id);
     text.encode(" ", tokenizer::special_tokens::as_text, expected);
     if (around != expected) throw model_error(source + ": token \"" + token + "\" is no added token or takes spaces around it along");
+    if (!text.is_special(*id)) spellable_.push_back(*id);
     return *id;
   };
   start_ = resolve("<|im_start|>");
@@ -91,6 +103,7 @@ idefics3_prompt_format::idefics3_prompt_format(const tokenizer& text, const idef
   for (std::int32_t r = 0; r < max_rows_; ++r) {
     for (std::int32_t c = 0; c < max_cols_; ++c) row_col_.push_back(resolve(row_col_token(r, c)));
   }
+  std::sort(spellable_.begin(), spellable_.end());
 }
 
 idefics3_prompt_format::formatted idefics3_prompt_format::format(const std::vector<message>& messages,
@@ -114,7 +127,7 @@ idefics3_prompt_format::formatted idefics3_prompt_format::format(const std::vect
   }
 
   formatted out;
-  prompt_writer writer(*text_, out.tokens);
+  prompt_writer writer(*text_, spellable_, out.tokens);
   const auto tile = [&](formatted::image_range& range, std::int32_t tag) {
     writer.control(fake_);
     writer.control(tag);

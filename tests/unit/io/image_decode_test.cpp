@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <random>
-#include <set>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -83,6 +82,19 @@ TEST(image_decode, what_is_refused_says_why) {
   EXPECT_PRED2(has, reason("refused_bmp.bmp"), "BMP");
   EXPECT_PRED2(has, reason("refused_huge.png"), "40000, at most 16384");
   EXPECT_PRED2(has, reason_for({}, "nothing"), "\"nothing\": is empty");
+  using namespace std::string_literals;
+  for (const auto& [name, head] : std::map<std::string, std::string>{{"GIF", "GIF87a\x01\0\x01\0"s},
+                                                                     {"TIFF", "MM\0*\0\0\0\x08"s},
+                                                                     {"JPEG XL", "\xFF\x0A\0\0"s},
+                                                                     {"JPEG 2000", "\xFF\x4F\xFF\x51"s},
+                                                                     {"AVIF or HEIC",
+                                                                      "\0\0\0\x20"
+                                                                      "ftypavif"s},
+                                                                     {"PDF", "%PDF-1.7"},
+                                                                     {"SVG", "<svg xmlns="}}) {
+    const auto bytes = std::as_bytes(std::span(head));
+    EXPECT_EQ(reason_for({bytes.begin(), bytes.end()}, "x"), "image \"x\": is " + name + ", supported are JPEG, PNG and WebP");
+  }
   const std::string text = "no picture at all";
   const auto bytes = std::as_bytes(std::span(text));
   EXPECT_PRED2(has, reason_for({bytes.begin(), bytes.end()}, "x"), "\"x\": is no JPEG, PNG or WebP");
@@ -151,6 +163,23 @@ TEST(image_decode, transparent_pixels_show_the_background) {
   }
 }
 
+// A palette with transparencies, gray with alpha and RGBA: the same colours show the same picture.
+TEST(image_decode, twins_of_a_transparent_picture_are_shown_alike) {
+  for (const vb::image_decode_options& options : {vb::image_decode_options{}, over_white(), [] {
+                                                    vb::image_decode_options o = over_white();
+                                                    o.background[0] = 0;
+                                                    o.background[1] = 77;
+                                                    return o;
+                                                  }()}) {
+    const auto load = [&](const std::string& kind) {
+      return vb::load_image((golden_folder() / "files" / ("png_twin_" + kind + ".png")).string(), options);
+    };
+    const vb::image_buffer rgba = load("rgba");
+    EXPECT_EQ(load("palette"), rgba);
+    EXPECT_EQ(load("gray"), rgba);
+  }
+}
+
 // The eight files show the same picture, stored in eight ways.
 TEST(image_decode, all_orientations_are_turned_to_the_same_picture) {
   const vb::image_buffer first = vb::load_image((golden_folder() / "files/jpeg_exif_1.jpg").string(), upright());
@@ -177,56 +206,6 @@ TEST(image_decode, cmyk_is_near_its_rgb_twin) {
     inverted += std::abs(255 - cmyk.pixels[i] - rgb.pixels[i]);
   }
   EXPECT_LT(same * 4, inverted);
-}
-
-// Cut anywhere, a file gives an error that names it; never a crash, and never a picture that misses most of its data.
-TEST(image_decode, truncated_files_are_errors) {
-  vb::image_decode_options options = upright();
-  options.max_pixels = 1 << 20;
-  std::set<std::string> kinds;
-  for (const auto& entry : fs::directory_iterator(golden_folder() / "files")) {
-    const std::string name = entry.path().filename().string();
-    const std::vector<std::byte> whole = file_bytes(entry.path());
-    const std::size_t step = whole.size() < 800 ? 1 : 7;
-    for (std::size_t size = 0; size < whole.size(); size += step) {
-      // Memory of its own: a sanitizer then sees a read behind the end.
-      const std::vector<std::byte> cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
-      const std::string reason = reason_for(cut, name, options);
-      if (size < whole.size() - 16) {
-        ASSERT_NE(reason.find(name), std::string::npos) << "cut to " << size << " of " << whole.size() << " bytes: " << reason;
-      }
-    }
-    kinds.insert(entry.path().extension().string());
-  }
-  EXPECT_GE(kinds.size(), 3U);
-}
-
-TEST(image_decode, damaged_files_give_a_picture_or_an_error) {
-  vb::image_decode_options options;
-  options.max_pixels = 1 << 20;
-  int errors = 0, pictures = 0;
-  for (const auto& entry : fs::directory_iterator(golden_folder() / "files")) {
-    const std::string name = entry.path().filename().string();
-    const std::vector<std::byte> whole = file_bytes(entry.path());
-    std::mt19937 random(static_cast<std::uint32_t>(whole.size()));
-    for (int round = 0; round < 60; ++round) {
-      std::vector<std::byte> bytes = whole;
-      const std::size_t head = round % 2 == 0 ? bytes.size() : std::min<std::size_t>(bytes.size(), 64);
-      for (std::uint32_t i = 0; i <= random() % 6; ++i) bytes[random() % head] = static_cast<std::byte>(random() & 255U);
-      options.apply_exif_orientation = round % 3 == 0;
-      options.composite_alpha = round % 5 == 0;
-      try {
-        const vb::image_buffer picture = vb::decode_image(bytes, name, options);
-        vb::check_image(picture);
-        ++pictures;
-      } catch (const vb::image_error& e) {
-        ASSERT_NE(std::string(e.what()).find(name), std::string::npos) << e.what();
-        ++errors;
-      }
-    }
-  }
-  EXPECT_GT(errors, 1000);
-  EXPECT_GT(pictures, 500);
 }
 
 TEST(image_decode, exif_that_makes_no_sense_is_ignored) {

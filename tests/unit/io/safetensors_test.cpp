@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <random>
 
 #include "support/files.hpp"
@@ -18,6 +19,7 @@ using namespace vlbatch;
 using nlohmann::json;
 using vlbatch::testing::error_of;
 using vlbatch::testing::read_file;
+using vlbatch::testing::read_json;
 using vlbatch::testing::temporary_folder;
 using shape = std::vector<std::int64_t>;
 
@@ -156,6 +158,114 @@ TEST(safetensors, headers_that_lie) {
       "key \"a\" occurs twice in one object");
   EXPECT_EQ(refused(file_of(R"({"a":{"dtype":"I8","dtype":"I8","shape":[1],"data_offsets":[0,1]}})", "x")),
             "key \"dtype\" occurs twice in one object");
+}
+
+// The parser behind this would stop at a byte 0 and pass over a byte order mark.
+TEST(safetensors, nothing_hides_around_the_header) {
+  using namespace std::string_literals;
+  const std::string one = R"({"a":{"dtype":"I8","shape":[1],"data_offsets":[0,1]}})";
+  const std::string at = std::to_string(one.size() + 1);
+  EXPECT_EQ(refused(file_of(one + "\0"s, "x")), "not valid JSON at byte " + at + ": a byte of value 0");
+  EXPECT_EQ(refused(file_of(one + "\0{\"b\":1}"s, "x")), "not valid JSON at byte " + at + ": a byte of value 0");
+  EXPECT_EQ(refused(file_of("\0"s + one, "x")), "not valid JSON at byte 1: a byte of value 0");
+  EXPECT_EQ(refused(file_of("\xEF\xBB\xBF" + one, "x")), "not valid JSON at byte 1: a byte order mark");
+}
+
+TEST(safetensors, metadata_is_strings) {
+  const json tensor = entry("I8", {1}, 0, 1);
+  EXPECT_EQ(refused({{"__metadata__", json::array()}, {"a", tensor}}, 1), "__metadata__ is an array of 0, expected an object");
+  EXPECT_EQ(refused({{"__metadata__", {{"x", 1}}}, {"a", tensor}}, 1), "__metadata__ \"x\" is 1, expected a string");
+  EXPECT_EQ(refused({{"__metadata__", tensor}}, 0), "__metadata__ \"data_offsets\" is an array of 2, expected a string");
+}
+
+// 100 MB of header is the limit of the format. The files have holes: nothing of that size is written.
+TEST(safetensors, headers_beyond_the_limit_are_refused_unread) {
+  const temporary_folder folder;
+  const std::uint64_t length = 100'000'001;
+  std::string head(8, '\0');
+  std::memcpy(head.data(), &length, sizeof length);
+  const std::string path = folder.write("x.safetensors", head);
+  std::filesystem::resize_file(path, 200'000'000);
+  EXPECT_EQ(error_of<file_error>([&] { static_cast<void>(checkpoint::open_file(path)); }),
+            path + ": header of 100000001 bytes, expected at most 100000000 in a file of 200000000");
+}
+
+// Bytes of this process in memory.
+std::int64_t resident_bytes() {
+  std::ifstream in("/proc/self/statm");
+  std::int64_t pages = 0;
+  in >> pages >> pages;
+  return pages * ::sysconf(_SC_PAGESIZE);
+}
+
+// A file of 64 GiB (a hole) opens at once, and reading one element of it brings in one page, not the tensor.
+TEST(safetensors, files_larger_than_memory_are_mapped_and_read_where_touched) {
+  const temporary_folder folder;
+  constexpr std::int64_t elements = 1LL << 34U;
+  const json header = {{"big", entry("F32", {elements / 4, 4}, 0, elements * 4)},
+                       {"last", entry("F32", {}, elements * 4, elements * 4 + 4)}};
+  const std::string head = file_of(header.dump(), "");
+  const std::string path = folder.write("x.safetensors", head);
+  std::error_code ec;
+  std::filesystem::resize_file(path, head.size() + elements * 4 + 4, ec);
+  if (ec) GTEST_SKIP() << "no file of 64 GiB with a hole here: " << ec.message();
+  const std::int64_t before = resident_bytes();
+  const checkpoint c = checkpoint::open_file(path);
+  const tensor_view& big = c.get("big", shape{elements / 4, 4});
+  for (const std::int64_t i : {std::int64_t{0}, elements / 2, elements - 1}) EXPECT_EQ(big.at(i), 0.0F);
+  EXPECT_EQ(c.get("last", shape{}).at(0), 0.0F);
+  EXPECT_LT(resident_bytes() - before, 64LL << 20U);
+}
+
+std::string from_hex(const std::string& hex) {
+  std::string out;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) out += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  return out;
+}
+
+// What the `safetensors` package reads is read with the same bytes, and what it refuses is refused; the exceptions are listed here.
+TEST(safetensors, agrees_with_the_safetensors_package) {
+  const std::map<std::string, const char*> stricter = {
+      {"tensor twice", "two readers may see two tensors"},         {"tensor twice, one escaped", "two readers may see two tensors"},
+      {"metadata's key twice", "no key occurs twice in any file"}, {"tensor [\"I8\",[1],[0,1]]", "an accident of the package's parser"},
+      {"shape [9223372036854775808,0]", "sizes are signed here"},  {"rank 17", "no tensor of a model has as many dimensions"},
+      {"rank 64", "no tensor of a model has as many dimensions"}};
+  const std::map<std::string, const char*> looser = {{"shape [-0]", "it is the number 0"}, {"offsets minus zero", "it is the number 0"}};
+  const json golden = read_json(std::string(VLBATCH_SOURCE_DIR) + "/tests/golden/safetensors/cases.json");
+  const temporary_folder folder;
+  std::size_t read = 0;
+  std::size_t exceptions = 0;
+  for (const json& one : golden["cases"]) {
+    const std::string name = one["name"];
+    const std::string path = folder.write("x.safetensors", from_hex(one["head"]) + from_hex(one["data"]));
+    const bool theirs = one.contains("tensors");
+    bool ours = false;
+    try {
+      const checkpoint c = checkpoint::open_file(path);
+      ours = true;
+      if (theirs) {
+        ++read;
+        EXPECT_EQ(c.tensors().size() + c.foreign_tensors().size(), one["tensors"].size()) << name;
+        for (const tensor_view& t : c.tensors()) {
+          const json& expected = one["tensors"].at(std::string(t.name));
+          const char* spelled = t.type == dtype::f32 ? "F32" : t.type == dtype::f16 ? "F16" : t.type == dtype::bf16 ? "BF16" : "I8";
+          EXPECT_EQ(expected[0], spelled) << name;
+          EXPECT_EQ(expected[1], json(shape(t.shape.begin(), t.shape.end()))) << name;
+          const std::string bytes(reinterpret_cast<const char*>(t.data), static_cast<std::size_t>(t.elements * size_of(t.type)));
+          EXPECT_EQ(from_hex(expected[2]), bytes) << name;
+        }
+        for (const foreign_tensor& t : c.foreign_tensors())
+          EXPECT_EQ(one["tensors"].at(std::string(t.name))[0], std::string(t.type)) << name;
+      }
+    } catch (const file_error& e) {
+      EXPECT_TRUE(std::string_view(e.what()).starts_with(path + ": ")) << e.what();
+    }
+    const bool expected = (theirs && !stricter.contains(name)) || looser.contains(name);
+    EXPECT_EQ(ours, expected) << name << (theirs ? "" : ": " + one["refused"].get<std::string>());
+    exceptions += static_cast<std::size_t>(ours != theirs);
+  }
+  EXPECT_GT(read, 150U);
+  EXPECT_EQ(exceptions, stricter.size() + looser.size());  // every one of them is there
 }
 
 TEST(safetensors, entries_that_do_not_fit) {
@@ -328,14 +438,49 @@ TEST(safetensors, index_and_shards_agree) {
   EXPECT_EQ(s.refused(), index + ": key \"x\" occurs twice in one object");
 }
 
+// Links that lead nowhere, folders, one file under two names.
+TEST(safetensors, shards_that_are_no_files_of_their_own) {
+  const shards s;
+  json map = good_map;
+  map["z"] = "c.safetensors";
+  s.index(map);
+  const std::string c = s.folder.path("c.safetensors");
+  std::filesystem::create_symlink("nowhere", c);
+  EXPECT_TRUE(s.refused().starts_with(c + ": no such file")) << s.refused();
+  std::filesystem::remove(c);
+  std::filesystem::create_directory(c);
+  EXPECT_TRUE(s.refused().starts_with(c + ": not a regular file")) << s.refused();
+  std::filesystem::remove(c);
+  std::filesystem::create_symlink("a.safetensors", c);  // its tensors are those of the other shard
+  EXPECT_EQ(s.refused(), c + ": holds tensor \"x\", but " + s.folder.path("model.safetensors.index.json") + " places it in a.safetensors");
+  std::filesystem::remove(c);
+  map["z"] = "model.safetensors.index.json";
+  s.index(map);
+  EXPECT_TRUE(s.refused().starts_with(s.folder.path("model.safetensors.index.json") + ": header of ")) << s.refused();
+  // The index itself.
+  std::filesystem::remove(s.folder.path("model.safetensors.index.json"));
+  std::filesystem::create_directory(s.folder.path("model.safetensors.index.json"));
+  EXPECT_NE(s.refused().find("not a regular file"), std::string::npos) << s.refused();
+}
+
+// A shard that is broken is named, not the index.
+TEST(safetensors, broken_shards_are_named) {
+  const shards s;
+  s.index(good_map);
+  s.folder.write("b.safetensors", "1234567");
+  EXPECT_EQ(s.refused(), s.folder.path("b.safetensors") + ": 7 bytes, expected a header length of 8 bytes");
+  s.folder.write("b.safetensors", file_of(R"({"z":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}})", "1234"));
+  EXPECT_EQ(s.refused(), s.folder.path("b.safetensors") + ": tensor \"z\".data_offsets[1] is 8, expected an integer from 0 to 4");
+}
+
 // The index of a downloaded folder must not make the reader open files elsewhere.
 TEST(safetensors, shards_stay_in_the_folder) {
   const shards s;
   const temporary_folder other;
   write_safetensors(other.path("z.safetensors"), std::vector{floats("z", {4})});
-  for (const std::string& name :
-       {std::string("../x.safetensors"), other.path("z.safetensors"), std::string("a/../b.safetensors"), std::string(".."),
-        std::string("."), std::string(""), std::string("a\\b"), std::string("b.safetensors\0", 14)}) {
+  for (const std::string& name : {std::string("../x.safetensors"), other.path("z.safetensors"), std::string("a/../b.safetensors"),
+                                  std::string(".."), std::string("."), std::string(""), std::string("a\\b"),
+                                  std::string("b.safetensors\0", 14), std::string("b\n.safetensors"), std::string("\x7F")}) {
     json map = good_map;
     map["z"] = name;
     s.index(map);

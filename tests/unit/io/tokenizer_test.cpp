@@ -248,6 +248,25 @@ TEST(tokenizer, bytes_without_a_token) {
   EXPECT_EQ(load_json(j).encode("xxaxbxxab"), (ids{3, 0, 3, 1, 3, 2}));
 }
 
+std::string unsupported(const std::function<void(json&)>& change);
+
+// The unknown token of older files is their end token: text must not write it.
+TEST(tokenizer, text_without_a_token_does_not_become_a_special_one) {
+  const auto with_special_unknown = [](json& j) {
+    j["model"]["vocab"] = {{"a", 0}, {"<end>", 1}};
+    j["model"]["merges"] = json::array();
+    j["added_tokens"] = {{{"id", 1}, {"content", "<end>"}, {"special", true}, {"normalized", false}}};
+    j["model"]["unk_token"] = "<end>";
+  };
+  EXPECT_EQ(unsupported(with_special_unknown),
+            "model.unk_token: special token \"<end>\" also stands for bytes of text without a token, which is not supported");
+  // With a token for every byte it is never needed.
+  json j = trained();
+  j["model"]["unk_token"] = j["added_tokens"][0]["content"];
+  const tokenizer t = load_json(j);
+  for (const std::int32_t id : t.encode("any \xFF text")) EXPECT_FALSE(t.is_special(id));
+}
+
 std::string unsupported(const std::function<void(json&)>& change) {
   json j = trained();
   change(j);
@@ -333,6 +352,25 @@ TEST(tokenizer, names_what_is_wrong_in_a_file) {
   EXPECT_EQ(malformed([](json& j) { j["model"]["vocab"]["a"] = -1; }), "model.vocab is -1, expected an integer from 0 to 16777215");
   EXPECT_EQ(malformed([](json& j) { j["model"]["vocab"]["a"] = 4000000000U; }),
             "model.vocab is 4000000000, expected an integer from 0 to 16777215");
+  // Memory in proportion to the file, whatever number it names; holes as such are no fault.
+  for (const char* where : {"vocab", "added"}) {
+    EXPECT_EQ(malformed([&](json& j) {
+                j["model"]["vocab"] = {{"a", 0}, {"b", 1}};
+                j["model"]["merges"] = json::array();
+                j["added_tokens"] = json::array();
+                if (where == std::string("vocab")) {
+                  j["model"]["vocab"]["c"] = 16777215;
+                } else {
+                  j["added_tokens"] = {{{"id", 16777215}, {"content", "<x>"}, {"special", true}}};
+                }
+              }),
+              "model.vocab: id 16777215 of 3 tokens, expected ids below 65584");
+  }
+  json holes = trained();
+  holes["model"]["vocab"] = {{"a", 0}, {"b", 65000}};
+  holes["model"]["merges"] = json::array();
+  holes["added_tokens"] = json::array();
+  EXPECT_EQ(load_json(holes).encode("ab"), (ids{0, 65000}));
   EXPECT_NE(malformed([](json& j) { j["model"]["vocab"]["a"] = j["model"]["vocab"]["b"]; }).find("both have id"), std::string::npos);
   EXPECT_EQ(malformed([](json& j) {
               j["model"]["vocab"] = json::object();

@@ -48,7 +48,7 @@ class idefics3_prompt_format {
 
   /// Formats \p messages, whose image parts in order have \p grids.
   /// \throws invalid_argument no message, a message without parts, an unknown role, a number of grids other than that of image parts, a
-  /// grid beyond the tokenizer's row and column tokens
+  /// grid beyond the tokenizer's row and column tokens, a text that spells a control token which the tokenizer does not mark as special
   [[nodiscard]] formatted format(const std::vector<message>& messages, std::span<const image_grid> grids) const;
 
   /// Placeholders of one tile.
@@ -64,7 +64,8 @@ class idefics3_prompt_format {
   std::int32_t global_;            // <global-img>
   std::int32_t max_rows_ = 0;
   std::int32_t max_cols_ = 0;
-  std::vector<std::int32_t> row_col_;  // [max_rows, max_cols]: <row_r_col_c>
+  std::vector<std::int32_t> row_col_;    // [max_rows, max_cols]: <row_r_col_c>
+  std::vector<std::int32_t> spellable_;  // ascending: control tokens that the tokenizer does not mark as special, usually none
 };
 
 }  // namespace vlbatch::inline v0

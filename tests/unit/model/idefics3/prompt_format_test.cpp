@@ -102,6 +102,28 @@ TEST(prompt_format, user_text_cannot_become_a_control_token) {
   }
 }
 
+// Where a tokenizer.json does not mark them as special, encoding as text finds them all the same.
+TEST(prompt_format, control_tokens_that_are_not_marked_cannot_be_spelled_either) {
+  const temporary_folder folder;
+  for (const std::string token : {"<image>", "<row_1_col_1>", "<end_of_utterance>", "<|im_start|>"}) {
+    auto json = read_json(golden_text("tokenizer.json"));
+    for (auto& added : json["added_tokens"]) {
+      if (added["content"] == token) added["special"] = false;
+    }
+    const tokenizer unmarked = tokenizer::load(folder.write("tokenizer.json", json));
+    const idefics3_prompt_format format(unmarked, config());
+    EXPECT_EQ(
+        error_of<invalid_argument>([&] {
+          static_cast<void>(format.format({turn("user", {image_part{}, text_part{"see " + token + "!"}})}, std::vector<image_grid>{{}}));
+        }),
+        "a text spells \"" + token + "\", a control token that tokenizer.json does not mark as special");
+    // The format itself writes it, and any other text is as before.
+    const idefics3_prompt_format marked(text(), config());
+    const std::vector<message> harmless = {turn("user", {image_part{}, text_part{"see < image> " + token.substr(1)}})};
+    EXPECT_EQ(format.format(harmless, std::vector<image_grid>{{}}).tokens, marked.format(harmless, std::vector<image_grid>{{}}).tokens);
+  }
+}
+
 TEST(prompt_format, refuses_what_it_cannot_format) {
   const idefics3_prompt_format format(text(), config());
   const auto refused = [&](const std::vector<message>& m, const std::vector<image_grid>& g) {
@@ -113,6 +135,10 @@ TEST(prompt_format, refuses_what_it_cannot_format) {
   EXPECT_EQ(refused({hello, turn("user", {})}, {}), "message 1 has no parts, expected text or images");
   EXPECT_EQ(refused({turn("robot", {text_part{"x"}})}, {}),
             "message 0 has the role \"robot\", expected \"user\", \"assistant\" or \"system\"");
+  // A role that is no text of one line is shown as one.
+  EXPECT_EQ(refused({turn("a\nb\xFF", {text_part{"x"}})}, {}),
+            "message 0 has the role \"a b\xEF\xBF\xBD\", expected \"user\", \"assistant\" or \"system\"");
+  EXPECT_LT(refused({turn(std::string(1000, 'x'), {text_part{"x"}})}, {}).size(), 200U);
   EXPECT_EQ(refused({hello}, {{}}), "0 images in the messages, but 1 tile grids");
   EXPECT_EQ(refused({picture, picture}, {{}}), "2 images in the messages, but 1 tile grids");
   for (const image_grid g : {image_grid{0, 1}, image_grid{1, 0}, image_grid{-1, -1}, image_grid{7, 1}, image_grid{1, 7}}) {

@@ -9,45 +9,17 @@
 #include <vector>
 
 #include "unit/io/image_test_support.hpp"
+#include "unit/model/idefics3/golden_support.hpp"
 #include "vlbatch/core/error.hpp"
 #include "vlbatch/model/idefics3/processor.hpp"
 
 namespace vb = vlbatch;
 using vlbatch_tests::golden;
-using vlbatch_tests::sha256;
+using vlbatch_tests::hash_of_floats;
+using vlbatch_tests::settings_from;
 using vlbatch_tests::test_picture;
 
 namespace {
-
-// Arguments of the Python class; what is absent has its defaults, which are ours too.
-vb::idefics3_preprocessing settings_from(const nlohmann::json& j) {
-  vb::idefics3_preprocessing p;
-  p.do_resize = j.value("do_resize", p.do_resize);
-  p.resample = j.value("resample", p.resample);
-  p.do_image_splitting = j.value("do_image_splitting", p.do_image_splitting);
-  p.do_rescale = j.value("do_rescale", p.do_rescale);
-  p.rescale_factor = j.value("rescale_factor", p.rescale_factor);
-  p.do_normalize = j.value("do_normalize", p.do_normalize);
-  p.image_mean = j.value("image_mean", p.image_mean);
-  p.image_std = j.value("image_std", p.image_std);
-  if (j.contains("size")) p.size_longest_edge = j["size"]["longest_edge"];
-  if (j.contains("max_image_size")) p.max_image_size_longest_edge = j["max_image_size"]["longest_edge"];
-  return p;
-}
-
-// SHA-256 of the float32 array [tiles, 3, height, width] that the vision tower is given.
-std::string hash_of_floats(const vb::pixel_tiles& tiles) {
-  sha256 h;
-  const auto plane = static_cast<std::size_t>(tiles.height) * static_cast<std::size_t>(tiles.width);
-  std::vector<float> values(plane);
-  for (std::int32_t t = 0; t < tiles.num_tiles; ++t) {
-    for (std::size_t c = 0; c < 3; ++c) {
-      for (std::size_t i = 0; i < plane; ++i) values[i] = tiles.normalised[c][tiles.tile(t)[i * 3 + c]];
-      h.add(values.data(), plane * sizeof(float));
-    }
-  }
-  return h.hex();
-}
 
 vb::idefics3_preprocessing small_settings() {
   vb::idefics3_preprocessing p;
@@ -107,6 +79,37 @@ TEST(idefics3_tiles, pictures_up_to_a_tile_are_one_tile_without_resizing) {
     }
   }
   EXPECT_EQ(vb::idefics3_tiling_of(p, 97, 48).grid.num_tiles(), 3);
+}
+
+// Tiny sides and extreme ratios: whole tiles, at least one, never more than the longest edge has room for.
+TEST(idefics3_tiles, r084_r096_every_side_and_ratio_gives_between_one_and_seventeen_tiles) {
+  vb::idefics3_preprocessing p;
+  p.max_image_size_longest_edge = 512;
+  p.size_longest_edge = 2048;
+  const auto check = [&](std::int32_t width, std::int32_t height) {
+    const vb::idefics3_tiling t = vb::idefics3_tiling_of(p, width, height);
+    ASSERT_GE(std::min(t.resized_width, t.resized_height), 1) << width << "x" << height;
+    ASSERT_EQ(t.full_width, t.grid.cols * 512) << width << "x" << height;
+    ASSERT_EQ(t.full_height, t.grid.rows * 512) << width << "x" << height;
+    ASSERT_LE(std::max(t.grid.cols, t.grid.rows), 4) << width << "x" << height;
+    ASSERT_GE(std::min(t.grid.cols, t.grid.rows), 1) << width << "x" << height;
+    ASSERT_LE(t.grid.num_tiles(), 17) << width << "x" << height;
+  };
+  for (std::int32_t width = 1; width <= 60; ++width) {
+    for (std::int32_t height = 1; height <= 60; ++height) check(width, height);
+  }
+  for (std::int32_t ratio = 1; ratio <= 1000; ++ratio) {
+    for (const std::int32_t side : {1, 2, 16}) {
+      check(side, side * ratio);
+      check(side * ratio, side);
+    }
+  }
+  for (const auto& [width, height] :
+       std::vector<std::array<std::int32_t, 2>>{{257, 27}, {1, 1}, {27, 27}, {28, 27}, {1, 448}, {100, 2000}}) {
+    const auto tiles = vb::idefics3_make_tiles(small_settings(), test_picture(width, height, 2));
+    EXPECT_EQ(tiles->num_tiles, vb::idefics3_tiling_of(small_settings(), width, height).grid.num_tiles()) << width << "x" << height;
+    EXPECT_EQ(tiles->values.size(), static_cast<std::size_t>(tiles->num_tiles) * 96 * 96 * 3) << width << "x" << height;
+  }
 }
 
 TEST(idefics3_tiles, normalised_values_equal_transformers_bit_for_bit) {
