@@ -4,12 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
 #include <random>
 #include <thread>
 
-#include "support/files.hpp"
+#include "tokenizer_support.hpp"
 #include "vlbatch/core/error.hpp"
 #include "vlbatch/core/utf8.hpp"
 
@@ -25,15 +24,9 @@ using ids = std::vector<std::int32_t>;
 using mode = tokenizer::special_tokens;
 using nlohmann::json;
 
-const json& trained() {
-  static const json j = read_json(golden_text("tokenizer.json"));
-  return j;
-}
+const json& trained() { return vlbatch::testing::trained_tokenizer(); }
 
-tokenizer load_json(const json& j) {
-  const temporary_folder folder;
-  return tokenizer::load(folder.write("tokenizer.json", j));
-}
+tokenizer load_json(const json& j) { return vlbatch::testing::load_tokenizer(j); }
 
 TEST(tokenizer, agrees_with_the_tokenizers_package) {
   const json golden = read_json(golden_text("tokenizer_cases.json"));
@@ -75,17 +68,7 @@ TEST(tokenizer, decodes_like_the_tokenizers_package) {
 // The vocabulary and merges of GPT-2, and a text with ids that the original made.
 TEST(tokenizer, gives_the_ids_of_gpt2) {
   VLBATCH_SAMPLE_OR_SKIP(folder, "gpt2-tokenizer");
-  json j = trained();
-  j["added_tokens"] = json::array();
-  j["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}, {"trim_offsets", true}};
-  j["model"]["vocab"] = read_json(folder + "/vocab.json");
-  json merges = json::array();
-  std::ifstream lines(folder + "/merges.txt");
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.empty()) merges.push_back(line);  // the first line is "#version: 0.2", which older files carry along
-  }
-  j["model"]["merges"] = merges;
-  const tokenizer t = load_json(j);
+  const tokenizer t = load_json(vlbatch::testing::gpt2_tokenizer(folder));
   EXPECT_EQ(t.vocab_size(), 50257);
   const std::string text = read_file(folder + "/monty-python-credits.txt");
   const ids expected = read_json(folder + "/monty-python-credits-gpt2.json")["token_ids"];
